@@ -36,24 +36,24 @@ OPENING = """\
 
 <!-- `python -m tests.operators_page` writes this page from docstrings: change those. -->
 
-This page is for looking things up: what each operator computes, its fields and types, and how exact its results are.
-[semantics.md](semantics.md) explains the rules with pictures, and [using.md](using.md) begins with examples.
+What each operator computes, its fields and types, and how exact its results are. [semantics.md](semantics.md) explains
+the rules with pictures, and [using.md](using.md) begins with examples.
 
 {contents}
 
 How to read a section:
 
-- **Fields** have DirectML's order. Its counts are left out: they are the lengths of the arrays.
-- **Types** stand beside the feature level that brought them to DirectML; a level has what stands above it, too. dmlgpu
-  takes all of them on every device. What is marked **extension** is in no document of DirectML.
-- **Formulas** are in a notation between mathematics and Python. All counts begin with 0. `o`, `k` and `i` of windows
-  have an entry for each spatial dimension.
-- **Results** that are exact have the same bits on every device: those of the oracle, `dmlgpu.reference`. Others are
-  within a [bound](#bounds) of the oracle's.
-- **Decisions** were made where DirectML's documents are silent. Those for every operator stand below this list.
-- **Examples** run as tests. `of` computes the outputs; strides and dilations that are left out are 1, paddings are 0.
-  `verify` runs an operator on a device, compares the results with the oracle's, and gives them back. Programs take
-  functions, or `Device.compile`.
+- **Fields** are in DirectML's order, without its counts, which are the lengths of the arrays.
+- **Types** are listed by the feature level that added them to DirectML; a level includes those above it. dmlgpu takes
+  all of them on every device. Types marked **extension** are beyond DirectML.
+- **Formulas** mix mathematics and Python. All counts begin with 0. `o`, `k` and `i` of windows have an entry per
+  spatial dimension.
+- **Exact** results have the same bits on every device: those of the oracle, `dmlgpu.reference`. Others are within a
+  [bound](#bounds) of the oracle's.
+- **Decisions** answer what DirectML's documents leave open. Those for every operator are below this list.
+- **Examples** run as tests. `of` infers the outputs; the defaults of strides and dilations are 1, of paddings 0.
+  `verify` runs an operator on a device, compares the results with the oracle's, and returns them. Programs use
+  functions or `Device.compile`.
 
 {of_all}
 """
@@ -87,13 +87,21 @@ def named(text: str) -> str:
     return re.findall(r"`(\w+OperatorDesc)`", text)[0]
 
 
-def meaning(kind: type[OperatorDesc], field: str) -> str:
-    """What is said of a field, where it is said: a docstring may refer to another descriptor."""
-    said = parts(kind)
-    own = entries(said.get("Args", "")).get(field)
-    if own and not own.startswith("as for "):
-        return own
-    return meaning(FAMILIES[named(own or said[""])][0].desc, field)
+def fields_of(kind: type[OperatorDesc]) -> str:
+    """The table of a descriptor's fields; those that its docstring describes together share a row."""
+    described = entries(parts(kind)["Args"])
+    rows = (
+        (", ".join(f"`{f.name}`" for f in group), f"`{annotation}`".replace(" | ", "` or `"), cell(meaning))
+        for (meaning, annotation), group in itertools.groupby(fields(kind), lambda f: (described[f.name], f.type))
+    )
+    return table(("field", "type", "meaning"), *rows)
+
+
+def without(kind: type[OperatorDesc], canonical: type[OperatorDesc]) -> str:
+    """The fields that a descriptor lacks, of those of its canonical one."""
+    kept = {f.name for f in fields(kind)}
+    lacking = [f"`{f.name}`" for f in fields(canonical) if f.name not in kept]
+    return f", without {' and '.join(lacking)}" if lacking else ""
 
 
 def name_of(kind: str) -> str:
@@ -139,13 +147,18 @@ def section(operators: list[Operator]) -> str:
     kind, function = operators[0].desc, operators[0].function
     name, said, bound = name_of(kind.__name__), parts(kind), bounds.bounds_of.dispatch(kind)
     text, _, cited = said[""].partition("\n\nDecisions of docs/semantics.md: ")
+    is_canonical = any(each in CANONICAL for each in operators)
     structure = f"DML_{name}_OPERATOR_DESC"
     called = f"; its function is `{function.__name__}`" if function else ""
     blocks = [f"## {name}", f"`{structure}` is `{kind.__name__}`{called}.", prose(text.replace(f" ({structure})", ""))]
     if "Formula" in said:
         blocks.append(f"```text\n{said['Formula']}\n```")
-    rows = ((f"`{f.name}`", f"`{f.type}`".replace(" | ", "` or `"), cell(meaning(kind, f.name))) for f in fields(kind))
-    blocks.append(table(("field", "type", "meaning"), *rows))
+    if "Args" in said:
+        blocks.append(fields_of(kind))
+    else:
+        canonical = FAMILIES[named(text)][0].desc
+        what = "Fields" if is_canonical else "Fields, formula, results and decisions"
+        blocks.append(prose(f"{what}: as `{canonical.__name__}`{without(kind, canonical)}."))
     if kind is ReduceOperatorDesc:
         values, errors = entries(parts(ReduceFunction)["Attributes"]), entries(parts(bound)["Functions"])
         rows = ((f"`{f.name}`", cell(values[f.name]), errors.get(f.name, "exact.")) for f in ReduceFunction)
@@ -153,11 +166,9 @@ def section(operators: list[Operator]) -> str:
     for same in dict.fromkeys(map(types, operators)):
         functions = (f"`{each.name.partition(' ')[2]}`" for each in operators if types(each) == same)
         blocks += [f"Types with {', '.join(functions)}:"] * (len(operators) > 1) + [table(*same)]
-    if not any(each in CANONICAL for each in operators):
-        blocks.append(prose(f"Formula, results and decisions: as `{named(text)}`."))
-    elif bound is bounds.bounds_of.dispatch(OperatorDesc):
+    if is_canonical and bound is bounds.bounds_of.dispatch(OperatorDesc):
         blocks.append("Results: exact.")
-    else:
+    elif is_canonical:
         blocks.append(prose(f"Results: within a [bound](#bounds). {parts(bound)['']}"))
     if cited:
         blocks.append(prose(f"Decisions: {decisions(cited.rstrip('.'))}."))

@@ -43,7 +43,7 @@ _OTHER_FIELDS = {"include_padding": False, "p": 2}
 
 
 def _windows(sizes: Sequence[int], fields: Mapping[str, Sequence[int]], counts: Iterable[int]) -> tuple[Window, ...]:
-    """The windows along each dimension; a field that is left out has its least value."""
+    """The windows along each dimension; the default of a field is its least value."""
     entries = [fields.get(field) or repeat(least) for field, least in WINDOW_FIELDS.items()]
     return tuple(map(Window, sizes, *entries, counts))
 
@@ -52,9 +52,9 @@ class WindowedOperatorDesc(OperatorDesc):
     """Base of pooling and its gradients: windows over one tensor, and a second tensor with an element per window."""
 
     pooled_field: ClassVar[str] = "input_tensor"
-    """The field of the tensor that the windows lie over."""
+    """Field of the tensor under the windows."""
     windows_field: ClassVar[str] = "output_tensor"
-    """The field of the tensor with an element for each window."""
+    """Field of the tensor with one element per window."""
 
     window_size: tuple[int, ...]
 
@@ -63,10 +63,10 @@ class WindowedOperatorDesc(OperatorDesc):
 
     @classmethod
     def _window(cls, spatial: int, window: Mapping[str, Any]) -> dict[str, Any]:
-        """The window's fields and further ones: the given values, and defaults for the rest.
+        """The window's fields and further ones, with defaults for those that `window` lacks.
 
         Raises:
-            DescriptorError: the value of a field is no sequence of integers, or an entry is out of range.
+            DescriptorError: the value of a field is not a sequence of integers, or an entry is out of range.
             TypeError: an argument for a field that the descriptor lacks.
         """
         fields = cls.__dataclass_fields__  # type: ignore[attr-defined]
@@ -84,12 +84,12 @@ class WindowedOperatorDesc(OperatorDesc):
 
     @classmethod
     def _window_counts(cls, pooled: TensorDesc, window: Mapping[str, Any], counts: Any) -> tuple[int, ...]:
-        """The sizes of the tensor with an element for each window.
+        """The sizes of the tensor with one element per window.
 
         `counts` are all sizes, or the spatial ones; None: as many windows as fit.
 
         Raises:
-            DescriptorError: `counts` are no valid sizes.
+            DescriptorError: `counts` are not valid sizes.
         """
         spatial = max(pooled.rank - 2, 0)
         if counts is None:
@@ -149,7 +149,7 @@ class WindowedOperatorDesc(OperatorDesc):
         return _windows(pooled.sizes[2:], vars(self), windows.sizes[2:])
 
     def _count(self, i: int, window: Window) -> int:
-        """The number of windows along a dimension: as many as fit, or as there are, if that is these rounded up."""
+        """The number of windows along a dimension: as many as fit, or the tensor's size if it is one more (ceiling)."""
         along = _DIMENSIONS[i - len(self.window_size)]
         padded, extent = window.padded, window.extent
         if padded > MAX_ELEMENTS:
@@ -197,8 +197,8 @@ class PoolingOperatorDesc(WindowedOperatorDesc):
             window_size: see the field.
             output_sizes: all sizes of the output, or the spatial ones; None: as many windows as fit.
             indices_data_type: UINT32 or UINT64, or the NumPy type; None: no indices.
-            window: the other fields. strides and dilations are 1, start_padding and end_padding 0, if left out or None;
-                `include_padding` is False and `p` is 2, if left out.
+            window: the other fields. Defaults: strides and dilations 1, start_padding and end_padding 0,
+                `include_padding` False, `p` 2.
 
         Raises:
             DescriptorError: naming the field that breaks a rule.
@@ -228,8 +228,8 @@ class PoolingOperatorDesc(WindowedOperatorDesc):
 class MaxPooling2OperatorDesc(PoolingOperatorDesc):
     """The maximum of every window, and optionally its position (DML_MAX_POOLING2_OPERATOR_DESC).
 
-    Padding never wins. Of equal elements the first in row-major order wins; the first NaN of a window wins over all
-    other elements; the output has the bits of the element that won.
+    Padding never wins. The first of equal elements in row-major order wins; the first NaN of a window wins over all
+    other elements. The output has the bits of the winner.
 
     Decisions of docs/semantics.md: 5, 6, 8, 9, 15, 16, 18, 19, 20, 23.
 
@@ -239,17 +239,17 @@ class MaxPooling2OperatorDesc(PoolingOperatorDesc):
         indices[n, c, o] = the position of this element in the input
 
     Args:
-        input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32, FLOAT16 or any integer of 8 to 64 bits; FLOAT64 too,
-            which DirectML does not take.
+        input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32, FLOAT16 or any integer of 8 to 64 bits; beyond DirectML
+            also FLOAT64.
         output_tensor: the input's type, N and C; spatial sizes `(input + padding - extent) // stride + 1` with extent
-            `1 + (window_size - 1) * dilation`, or one more where the division leaves a remainder (ceiling mode).
+            `1 + (window_size - 1) * dilation`, or one more if the division leaves a remainder (ceiling mode).
         output_indices_tensor: None, or a tensor of the output's sizes, UINT32 or UINT64: the position of each
-            maximum in the input, counted over all of it in row-major order.
-        strides: for each spatial dimension, the step from one window to the next, in elements; 1 or more.
-        window_size: for each, the number of elements of a window; 1 or more.
-        start_padding: for each, the number of places before the first element.
-        end_padding: for each, the number of places after the last element.
-        dilations: for each, the step from one element of a window to the next; 1 or more.
+            maximum in the whole input, in row-major order.
+        strides: distance between windows along each spatial dimension, in elements; 1 or more.
+        window_size: number of elements of a window along each; 1 or more.
+        start_padding: number of places before the first element of each.
+        end_padding: number of places after the last element of each.
+        dilations: distance between the elements of a window along each; 1 or more.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -352,7 +352,7 @@ class AveragePooling1OperatorDesc(_AveragingOperatorDesc, PoolingOperatorDesc):
     """The average of every window (DML_AVERAGE_POOLING1_OPERATOR_DESC).
 
     The sum of a window's elements in the input, divided by their number; with `include_padding`, divided by the number
-    of its elements in the input and the padding. Elements beyond the end padding never count.
+    of its places in the input and the padding. Places beyond the end padding never count.
 
     Decisions of docs/semantics.md: 3, 6, 7, 15, 16.
 
@@ -365,7 +365,7 @@ class AveragePooling1OperatorDesc(_AveragingOperatorDesc, PoolingOperatorDesc):
         input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
         output_tensor: the input's type; sizes as for `MaxPooling2OperatorDesc`.
         strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`.
-        include_padding: whether the padding counts, as zeros.
+        include_padding: whether padding counts as zeros.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -446,7 +446,7 @@ class LpPooling1OperatorDesc(_LpPoolingOperatorDesc):
         input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
         output_tensor: the input's type; sizes as for `MaxPooling2OperatorDesc`.
         strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`.
-        p: from 1 to 2^32 - 1. Powers beyond the range of float32 become infinity, or 0.
+        p: 1 to 2^32 - 1. Powers beyond the range of float32 become infinity, or 0.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -504,8 +504,7 @@ _FLOATS = FLOAT_POOLING_TYPES["input_tensor"]
 class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
     """The gradient of average pooling (DML_AVERAGE_POOLING_GRAD_OPERATOR_DESC).
 
-    Each window divides its gradient by the number that `AveragePooling1OperatorDesc` divides by, and adds this share to
-    each of its elements. So each element is the sum of the shares of all windows that contain it.
+    Each window adds its gradient, divided by the divisor of `AveragePooling1OperatorDesc`, to each of its elements.
 
     Decisions of docs/semantics.md: 3, 6, 7, 16.
 
@@ -517,9 +516,9 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
         with include_padding also those in the padding
 
     Args:
-        input_gradient_tensor: (N, C, H, W) or (N, C, D, H, W), with an element for each window; FLOAT32 or FLOAT16.
-        output_gradient_tensor: the same type, N and C; the spatial sizes of the tensor that was pooled. The number of
-            windows over them is as for `MaxPooling2OperatorDesc`.
+        input_gradient_tensor: (N, C, H, W) or (N, C, D, H, W), with one element per window; FLOAT32 or FLOAT16.
+        output_gradient_tensor: the same type, N and C; the spatial sizes of the pooled tensor. The number of windows
+            over them is as for `MaxPooling2OperatorDesc`.
         strides, window_size, start_padding, end_padding: as for `MaxPooling2OperatorDesc`.
         include_padding: whether places in the padding count.
 
@@ -555,7 +554,7 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
             input_gradient_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
             output_sizes: all sizes of the output, or the spatial ones.
             window_size: see the field.
-            window: the other fields, as for `MaxPooling2OperatorDesc.of`; `include_padding` is False if left out.
+            window: the other fields, with the defaults of `MaxPooling2OperatorDesc.of`.
 
         Raises:
             DescriptorError: naming the field that breaks a rule.
@@ -574,13 +573,12 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
 class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
     """The gradient of max pooling (DML_MAX_POOLING_GRAD_OPERATOR_DESC).
 
-    The gradient of a window is added to its maximum, the element that `MaxPooling2OperatorDesc` selects: of equal ones
-    the first in row-major order, and the first NaN before all others.
+    Each window adds its gradient to its maximum, the element that `MaxPooling2OperatorDesc` selects.
 
-    Beyond DirectML it takes the indices that pooling gave, and does not look for the maxima. The inputs are then the
-    gradient and the indices; of input_tensor only type and sizes count. The result has the same bits. The gradient of a
-    window goes to any index between the window's first and last element, along every dimension; with an index elsewhere
-    it goes nowhere. Packed indices are the fastest; others are copied first.
+    Beyond DirectML it takes the indices of max pooling and does not search the maxima; the result has the same bits.
+    The inputs are then the gradient and the indices; only type and sizes of input_tensor matter. A window adds its
+    gradient at its index if that is between the window's first and last element along every dimension, and nowhere
+    otherwise. Packed indices are the fastest; others are copied first.
 
     Decisions of docs/semantics.md: 5, 6, 7, 8, 9, 15, 16, 19, 20.
 
@@ -589,13 +587,13 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
         over all windows o whose maximum is input[n, c, i]; with indices, whose index is that of [n, c, i]
 
     Args:
-        input_tensor: the tensor that was pooled: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
-        input_gradient_tensor: the input's type, with an element for each window: the sizes of the output of
+        input_tensor: the pooled tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
+        input_gradient_tensor: the input's type, with one element per window: the output sizes of
             `MaxPooling2OperatorDesc`.
         output_gradient_tensor: the input's type and sizes.
         strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`.
-        indices_tensor: None, or a tensor of the sizes of input_gradient_tensor, UINT32 or UINT64: the position of each
-            maximum in the input, as `MaxPooling2OperatorDesc` gives them.
+        indices_tensor: None, or a tensor with the sizes of input_gradient_tensor, UINT32 or UINT64: the indices of
+            `MaxPooling2OperatorDesc`.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -634,7 +632,7 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
 
     @property
     def input_fields(self) -> tuple[str, ...]:
-        """With indices all but the input, which is not read."""
+        """The input tensors; with indices the operator does not read input_tensor."""
         return super().input_fields[0 if self.indices_tensor is None else 1 :]
 
     @classmethod
@@ -690,10 +688,10 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
 
 @dataclass(frozen=True)
 class MaxUnpoolingOperatorDesc(OperatorDesc):
-    """Puts elements back to where max pooling found them (DML_MAX_UNPOOLING_OPERATOR_DESC).
+    """Puts the maxima of max pooling back in their places (DML_MAX_UNPOOLING_OPERATOR_DESC).
 
-    Element i of the input is written to the position in the output that index i says. If several elements have the same
-    position, the last in row-major order stays. Indices beyond the output are ignored. All other elements are 0.
+    Element i of the input is written to the position in the output that index i names. If several indices are equal,
+    the last element in row-major order is kept. Indices beyond the output are ignored. All other elements are 0.
 
     Decisions of docs/semantics.md: 11, 23.
 
@@ -702,10 +700,9 @@ class MaxUnpoolingOperatorDesc(OperatorDesc):
         output.flat[indices.flat[i]] = input.flat[i], for i = 0, 1, 2, ...
 
     Args:
-        input_tensor: (N, C, H, W); FLOAT32, FLOAT16 or any integer of 8 to 64 bits; FLOAT64 too, which DirectML does
-            not take.
-        indices_tensor: the input's sizes, UINT32 or UINT64: positions in the output, counted over all of it in
-            row-major order, as `MaxPooling2OperatorDesc` gives them.
+        input_tensor: (N, C, H, W); FLOAT32, FLOAT16 or any integer of 8 to 64 bits; beyond DirectML also FLOAT64.
+        indices_tensor: the input's sizes, UINT32 or UINT64: positions in the whole output, in row-major order, like the
+            indices of `MaxPooling2OperatorDesc`.
         output_tensor: the input's type, N and C, and any H and W.
 
     Raises:

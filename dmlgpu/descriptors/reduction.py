@@ -12,11 +12,11 @@ from dmlgpu.errors import DescriptorError, shown
 
 
 class AxisDirection(Enumeration):
-    """DML_AXIS_DIRECTION: whether an index is that of the first or of the last of equal elements.
+    """DML_AXIS_DIRECTION: which of equal elements ARGMAX and ARGMIN select; for TOP_K the order of the results.
 
     Attributes:
-        INCREASING: the first.
-        DECREASING: the last.
+        INCREASING: the first; for TOP_K the least elements first.
+        DECREASING: the last; for TOP_K the greatest elements first.
     """
 
     INCREASING = 0
@@ -27,15 +27,15 @@ class ReduceFunction(Enumeration):
     """DML_REDUCE_FUNCTION: the function that reduces n elements x to one output.
 
     Attributes:
-        ARGMAX: the index of max(x), as `ArgmaxOperatorDesc` gives it.
-        ARGMIN: the index of min(x), as `ArgminOperatorDesc` gives it.
+        ARGMAX: the index of max(x), as in `ArgmaxOperatorDesc`.
+        ARGMIN: the index of min(x), as in `ArgminOperatorDesc`.
         AVERAGE: sum(x) / n.
         L1: sum(abs(x)).
         L2: sqrt(sum(x * x)).
-        LOG_SUM: log(sum(x)); NaN where the sum is negative.
+        LOG_SUM: log(sum(x)); NaN if the sum is negative.
         LOG_SUM_EXP: log(sum(exp(x))), computed without overflow.
-        MAX: max(x), with the bits of the element: the first of equal ones, and NaN before all others.
-        MIN: min(x), likewise.
+        MAX: max(x), the bits of the first NaN, or else of the first maximum.
+        MIN: min(x), the bits of the first NaN, or else of the first minimum.
         MULTIPLY: the product of all x.
         SUM: sum(x).
         SUM_SQUARE: sum(x * x).
@@ -60,7 +60,7 @@ ARG_TYPES: TypeTable = {"input_tensor": SELECTED_TYPES, "output_tensor": INDEX_T
 
 
 def _same(*types: DataType) -> TypeTable:
-    """The table of an operator whose output has the input's type."""
+    """The types of an operator whose output has the input's type."""
     return {"input_tensor": types, "output_tensor": types}
 
 
@@ -86,7 +86,7 @@ REDUCE_TYPES: dict[ReduceFunction, TypeTable] = {
 
 
 def axes_of(owner: str, axis: Any, rank: int) -> tuple[int, ...]:
-    """NumPy's `axis` as DirectML's axes: negative ones count from the last, None are all; errors name the owner."""
+    """DirectML's axes for NumPy's `axis`: negative axes count from the last, None means all; errors name the owner."""
     if axis is None:
         return tuple(range(rank))
     axes = (integer(owner, "axis", axis),) if is_integer(axis) else integers_or_one(owner, "axis", axis, ordered=False)
@@ -103,7 +103,7 @@ def axes_of(owner: str, axis: Any, rank: int) -> tuple[int, ...]:
 
 
 def one_of_both(owner: str, axes: Any, axis: Any) -> DescriptorError:
-    """The error for axes beside an axis."""
+    """The error for both axes and axis."""
     return DescriptorError(f"{owner}.axes: {shown(axes)} is given beside axis={shown(axis)}; give one of them")
 
 
@@ -150,7 +150,7 @@ class _ReductionOperatorDesc(OperatorDesc):
             self._check_indices("output_tensor")
 
     def _check_indices(self, field: str) -> None:
-        """Raises unless the type of a tensor of indices can hold the last one."""
+        """Raises unless the type of a tensor of indices can hold the largest index."""
         count = self.input_tensor.element_count // self.output_tensor.element_count
         self._check_holds(field, count, "reduced elements")
 
@@ -182,7 +182,7 @@ class ArgOperatorDesc(_ReductionOperatorDesc):
             input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
             axes: the reduced axes; None: all.
             axis_direction: see the field.
-            axis: in place of axes, as in NumPy: an axis or several; negative ones count from the last.
+            axis: instead of axes, as in NumPy: an axis or several; negative axes count from the last.
             output_data_type: the type of the indices: a DataType, or a NumPy type.
 
         Raises:
@@ -202,7 +202,7 @@ class ArgmaxOperatorDesc(ArgOperatorDesc):
     """The index of the maximum over one or more axes (DML_ARGMAX_OPERATOR_DESC).
 
     The index is a position in the reduced axes, flattened in row-major order. NaN counts as the maximum, -0 and +0 are
-    equal, denormals are compared exactly.
+    equal, and denormals are compared exactly.
 
     Decisions of docs/semantics.md: 1, 5, 8, 9, 21, 23.
 
@@ -211,11 +211,10 @@ class ArgmaxOperatorDesc(ArgOperatorDesc):
         i counts along the kept axes, r along the reduced ones
 
     Args:
-        input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or any integer of 8 to 64 bits; FLOAT64 too, which
-            DirectML does not take.
+        input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or any integer of 8 to 64 bits; beyond DirectML also FLOAT64.
         output_tensor: the input's sizes with 1 on every reduced axis; UINT32, INT32, UINT64 or INT64.
         axes: the reduced axes, a non-empty set.
-        axis_direction: of equal maxima, or minima, INCREASING takes the first, DECREASING the last.
+        axis_direction: INCREASING selects the first of equal maxima or minima, DECREASING the last.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -238,7 +237,7 @@ class ArgmaxOperatorDesc(ArgOperatorDesc):
 class ArgminOperatorDesc(ArgOperatorDesc):
     """The index of the minimum over one or more axes (DML_ARGMIN_OPERATOR_DESC).
 
-    Fields and rules are those of `ArgmaxOperatorDesc`, but NaN counts as the minimum.
+    The rules are those of `ArgmaxOperatorDesc`, but NaN counts as the minimum.
 
     Decisions of docs/semantics.md: 1, 5, 8, 9, 21, 23.
 
@@ -262,9 +261,8 @@ class ArgminOperatorDesc(ArgOperatorDesc):
 class ReduceOperatorDesc(_ReductionOperatorDesc):
     """A reduction over one or more axes (DML_REDUCE_OPERATOR_DESC).
 
-    DirectML calls ARGMAX and ARGMIN equivalent to `ArgmaxOperatorDesc` and `ArgminOperatorDesc` with
-    AxisDirection.INCREASING; they take the same tensors. Sums and products of integers wrap around. Those of floats are
-    computed in float32, with a bound for the error.
+    ARGMAX and ARGMIN are the same as `ArgmaxOperatorDesc` and `ArgminOperatorDesc` with AxisDirection.INCREASING. Sums
+    and products of integers wrap around. Those of floats are computed in float32, with a bound for the error.
 
     Decisions of docs/semantics.md: 1, 5, 7, 8, 9, 21, 23.
 
@@ -273,7 +271,7 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
         i counts along the kept axes, r along the reduced ones
 
     Args:
-        function: the function of the n reduced elements x; `ReduceFunction` defines each.
+        function: the function of the n reduced elements x, a `ReduceFunction`.
         input_tensor: 1 to 8 dimensions. ARGMAX, ARGMIN, MAX and MIN take what `ArgmaxOperatorDesc` takes; L1,
             MULTIPLY, SUM and SUM_SQUARE floats and integers of 32 and 64 bits; the others FLOAT32 and FLOAT16.
         output_tensor: the input's sizes with 1 on every reduced axis, and the input's type; for ARGMAX and ARGMIN
@@ -345,8 +343,8 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
 class ExtremumOperatorDesc(_ReductionOperatorDesc):
     """The maximum or the minimum over one or more axes, and its index. DirectML has no such operator.
 
-    They are what `ReduceOperatorDesc` gives, and `ArgmaxOperatorDesc` or `ArgminOperatorDesc` with
-    AxisDirection.INCREASING, of one look at the input.
+    Values and indices are those of `ReduceOperatorDesc`, and of `ArgmaxOperatorDesc` or `ArgminOperatorDesc` with
+    AxisDirection.INCREASING, computed in one pass over the input.
 
     Args:
         function: MAX or MIN.

@@ -99,8 +99,8 @@ class TopKOperatorDesc(_TopK):
 class TopK1OperatorDesc(_TopK):
     """The k greatest or least elements along an axis, in order, and their indices (DML_TOP_K1_OPERATOR_DESC).
 
-    Equal elements stand in ascending order of their indices, in both directions. NaN counts as greater than all
-    numbers, -0 and +0 are equal, denormals are compared exactly. A value has the bits of the element at its index.
+    Equal elements are in ascending order of their indices, in both directions. NaN counts as greater than all numbers,
+    -0 and +0 are equal, and denormals are compared exactly. A value has the bits of the element at its index.
 
     Decisions of docs/semantics.md: 8, 9, 21, 23, 24.
 
@@ -110,14 +110,12 @@ class TopK1OperatorDesc(_TopK):
         output_value[i] = input[order[i]], output_index[i] = order[i], for i from 0 to k - 1
 
     Args:
-        input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or any integer of 8 to 64 bits; FLOAT64 too, which
-            DirectML does not take.
+        input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or any integer of 8 to 64 bits; beyond DirectML also FLOAT64.
         output_value_tensor: the input's sizes with k on the axis, and the input's type.
         output_index_tensor: the same sizes; UINT32, INT32, UINT64 or INT64. Indices count along the axis.
-        axis: along which elements are compared.
-        k: how many elements; 1 to the size of the axis.
-        axis_direction: DECREASING for the greatest elements, the greatest first; INCREASING for the least, the least
-            first.
+        axis: the axis along which elements are compared.
+        k: number of elements per line; 1 to the size of the axis.
+        axis_direction: DECREASING selects the greatest elements, greatest first; INCREASING the least, least first.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.

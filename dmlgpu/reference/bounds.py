@@ -1,25 +1,25 @@
 """How far results may be from the oracle's.
 
-Selections and integers have no bound: they are the oracle's, bit for bit. What is computed of floats has one. It holds
-for all that Vulkan 1.1 leaves to drivers: they may round in any direction, and flush denormals to 0.
+Selections and integers equal the oracle's, bit for bit. Results of float arithmetic have a bound. It holds for all
+arithmetic that Vulkan 1.1 allows: drivers may round in any direction, and flush denormals to 0.
 
 Floats are computed in float32, also those of 16 bits. U is the relative error of one addition or multiplication in
 float32, in any rounding direction. The bounds follow from the shaders, line by line:
 
-- sum.glsl adds the terms of a vector pairwise (2 additions for each term of 32 bits, 3 for one of 16), pool_small.comp
-  those of a row of a window (at most 3 for each), pool_separable.comp none. All add up these sums with compensation:
-  what rounding loses is kept and added, too. So the error of a sum does not grow with the number of its terms: it is at
-  most 3 U times the sum of their absolute values, plus U times that for the error of the compensation, over at most
-  2^20 vectors. A power adds U for each multiplication.
+- sum.glsl adds the terms of a vector pairwise (2 additions per term of 32 bits, 3 per term of 16), pool_small.comp the
+  terms of a window's row (at most 3 each), pool_separable.comp none. All add these sums with compensation: the rounding
+  error is kept and added too. The error of a sum therefore does not grow with the number of terms: it is at most 3 U
+  times the sum of their absolute values, plus U times that for the error of the compensation, over at most 2^20
+  vectors. A power adds U per multiplication.
 - Quotients and roots of functions.glsl are right to the last bit but one. Exponentials and logarithms have a relative
-  error of 2^-22; so has the sum of exponentials of which the logarithm is taken.
-- product.glsl rounds once for each factor: its bound grows with the number of factors.
+  error of 2^-22, like the sum of exponentials under a logarithm.
+- product.glsl rounds once per factor: its bound grows with the number of factors.
 
 In short, with U = 2^-23: E(m) = (4 + m) U sum(abs(terms)) + 2^-126 n is the error of a sum of n terms, each computed
-with m multiplications. Every bound also includes the rounding to the output's type, by the device and by the oracle:
-2 eps abs(value), and 2^-126 or the least float of the type, whichever is more. Any result is right where finite terms
-may add up to more than a float32 holds, where the sum under a logarithm may be 0 or less, and next to the greatest
-float of the output's type.
+with m multiplications. Every bound includes the rounding to the output's type, by the device and by the oracle: 2 eps
+abs(value), and the larger of 2^-126 and the least float of the type. Any result is right if finite terms may add up to
+more than a float32 holds, if the sum under a logarithm may be 0 or less, and next to the greatest float of the output's
+type.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def gathered(desc: AveragePooling1OperatorDesc, terms: Array) -> Array:
 
 
 def max_pooling_grad(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, ...]:
-    """For each element the sum of the gradients that go to it, computed in float64."""
+    """For each element the sum of the gradients that windows add to it, computed in float64."""
     gradient, where = winners(desc, *inputs)
     with np.errstate(all="ignore"):
         values = scattered(desc, where, gradient.astype(np.float64)).astype(gradient.dtype)
@@ -179,7 +179,7 @@ def max_pooling_grad(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[
 
 @bounds_of.register
 def _of_max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> Bounds:
-    """E(2) for the sum of the gradients that go to an element."""
+    """E(2) for the sum of the gradients that windows add to an element."""
 
     def bounds(*inputs: Array) -> tuple[Array, ...]:
         gradient, where = winners(desc, *inputs)
@@ -189,7 +189,7 @@ def _of_max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> Bounds:
 
 
 def winners(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, Array]:
-    """The gradients of the windows, and the index of the element that each goes to; -1: to none."""
+    """The gradients of the windows, and the index of the element that each adds to; -1: none."""
     if desc.indices_tensor is not None:
         return inputs[0], _inside(desc, inputs[1])
     x, gradient = inputs
