@@ -1,4 +1,4 @@
-"""The exceptions that dmlgpu raises on purpose, and what their messages share."""
+"""dmlgpu's exceptions, and the parts that their messages share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class DescriptorError(ValueError):
-    """A descriptor, or an array given to it, breaks one of DirectML's rules.
+    """A descriptor, or an array for it, breaks one of DirectML's rules.
 
     The message names the descriptor, the field, the value received and what is allowed.
     """
@@ -21,12 +21,12 @@ class SettingError(ValueError):
 class DeviceError(RuntimeError):
     """A driver or device is missing, or a device or device tensor cannot be used in this way.
 
-    Or a driver ended a loop of a shader early: then the message has the plan, and there is no result.
+    Or a driver ended a loop of a shader early: the message has the plan, and there is no result.
     """
 
 
 class DeviceLostError(DeviceError):
-    """The driver did not run what was submitted to it. The device is closed; a new one can be opened."""
+    """The driver did not run a submission. The device is closed; a new `Device()` works."""
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
@@ -38,7 +38,7 @@ class VerificationError(AssertionError):
 
 
 def import_problem(error: ImportError, module: str) -> str:
-    """Says what is wrong with a package: importing its module raised `error`."""
+    """What is wrong with a package, whose import raised `error`."""
     missing = isinstance(error, ModuleNotFoundError) and error.name == module
     return "is not installed" if missing else f"cannot be loaded: {error}"
 

@@ -1,6 +1,6 @@
 """The operators as functions of arrays.
 
-A body makes the `Call`; the decorator finds out where the array lies, adds `out=` and `device=`, and has it computed.
+A body returns the `Call`; the decorator adds `out=` and `device=`, and computes the call where the array is.
 """
 
 from __future__ import annotations
@@ -44,28 +44,27 @@ def argmax(
     dtype: ElementType = DataType.INT64,
     **where: Unpack[Where],
 ) -> Call:
-    """The index of the maximum along axes, as `np.argmax`: `ArgmaxOperatorDesc` of an array.
+    """The index of the maximum along axes, like `np.argmax`: `ArgmaxOperatorDesc` of an array.
 
     Args:
         x: up to 8 dimensions of bool, integers, or floats of 16 to 64 bits: anything that NumPy can view, a device
-            tensor, a Dask array, or `dmlgpu.chunked` of an array or a file that is read in parts.
-        axis: an axis or several, negative ones counted from the last; None: all.
-        keepdims: whether reduced axes stay, with size 1.
-        axis_direction: of equal maxima INCREASING takes the first, DECREASING the last. NaNs are equal, and greatest.
+            tensor, a Dask array, or `dmlgpu.chunked` of an array or a file that is read in chunks.
+        axis: an axis or several; negative axes count from the last; None: all.
+        keepdims: whether to keep reduced axes, with size 1.
+        axis_direction: INCREASING selects the first of equal maxima, DECREASING the last. NaNs are equal, and greatest.
         dtype: the type of the indices: INT64, INT32, UINT64 or UINT32, its name, or the NumPy type.
-        out: where the result is written, as NumPy's functions take it: an array of its shape and type; for a device
-            tensor a packed device tensor; for `dmlgpu.chunked` and Dask arrays anything that takes slices, or the path
-            of a new .npy file.
+        out: where to write the result: an array of its shape and type; for a device tensor a packed device tensor; for
+            `dmlgpu.chunked` and Dask arrays anything that takes slices, or the path of a new .npy file.
         device: a Device, an index, part of a name or a UUID; None: that of x if it is a device tensor, else the default
             device.
 
     Returns:
-        Indices into the reduced axes, flattened in row-major order; empty if a kept size is 0. `out` if it is there,
-        else a device tensor if x is one, a Dask array if x is one, an array, or a NumPy scalar if no axis is left.
+        Indices into the reduced axes, flattened in row-major order; empty if a kept size is 0. They are `out` if that
+        is not None, a device tensor or a Dask array if x is one, else an array, or a NumPy scalar if no axis is left.
 
     Raises:
-        DescriptorError: an argument is not allowed, or a reduced axis is empty. It is a ValueError, too.
-        TypeError: there is no such argument; or `out` is of another type.
+        DescriptorError: an argument is not allowed, or a reduced axis is empty. It is also a ValueError.
+        TypeError: there is no such argument, or `out` has another type.
         DeviceError: there is no such device. OutOfMemoryError: x does not fit its memory.
         SettingError: an environment variable has a value that is not allowed.
 
@@ -76,7 +75,7 @@ def argmax(
         [2, 2, 1]
         >>> int(dmlgpu.argmax(x))  # row 2, column 1: 2 * 3 + 1
         7
-        >>> dmlgpu.argmax([[3, 7, 7]], axis=1, keepdims=True, axis_direction="decreasing").tolist()  # the last
+        >>> dmlgpu.argmax([[3, 7, 7]], axis=1, keepdims=True, axis_direction="decreasing").tolist()  # the last 7
         [[2]]
     """
     return calls.arg(ArgmaxOperatorDesc, x, axis, keepdims, axis_direction, dtype)
@@ -92,7 +91,7 @@ def argmin(
     dtype: ElementType = DataType.INT64,
     **where: Unpack[Where],
 ) -> Call:
-    """The index of the minimum along axes, NaNs being least: `ArgminOperatorDesc`; otherwise as `argmax`.
+    """The index of the minimum along axes; NaNs are least: `ArgminOperatorDesc`; otherwise as `argmax`.
 
     Example:
         >>> import dmlgpu
@@ -119,19 +118,19 @@ def reduce(
         x: as for `argmax`. max, min, argmax and argmin take all of its types; sum, multiply, l1 and sum_square take
             float32, float16, and integers of 32 and 64 bits; the others float32 and float16.
         function: a ReduceFunction, or its name.
-        axis: as for `argmax`; (): none, so that each element is reduced alone (not by argmax and argmin).
+        axis: as for `argmax`; (): no axes, so each element is reduced alone (not for argmax and argmin).
         keepdims: as for `argmax`.
         dtype: for ARGMAX and ARGMIN as for `argmax`; results of other functions have x's type.
-        exact: whether sum, average, l1, l2 and sum_square of floats are rounded once:
-            `ExecutionFlags.EXACT_SUMS`. The others that compute with floats refuse it.
+        exact: whether sum, average, l1, l2 and sum_square of floats are rounded once: `ExecutionFlags.EXACT_SUMS`.
+            Other functions that compute with floats refuse it.
         out, device: as for `argmax`.
 
     Returns:
-        The values, of x's type, or the indices; otherwise as `argmax`. Integers wrap around; `reference.bounds` gives
+        The values, of x's type, or the indices; otherwise as `argmax`. Integers wrap around; `reference.bounds` has
         the error bounds of floats.
 
     Raises:
-        DescriptorError: an argument is not allowed, or a reduced axis is empty. Others as of `argmax`.
+        DescriptorError: an argument is not allowed, or a reduced axis is empty. Others as for `argmax`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -154,24 +153,24 @@ def sum(
     exact: bool = False,
     **where: Unpack[Where],
 ) -> Call:
-    """The sum along axes, as `np.sum`.
+    """The sum along axes, like `np.sum`.
 
     Args:
-        x: as for `argmax`, of float16, float32 or an integer type; bool counts.
-        axis: as for `argmax`; (): none, so that elements stay.
-        dtype: one of these types but bool, in which x is summed. None: int64 for signed integers and bool, uint64 for
-            unsigned integers, x's type for floats. A device tensor is not converted: int32 and uint32 need
+        x: as for `argmax`, of float16, float32, bool or an integer type.
+        axis: as for `argmax`; (): no axes, returns the elements.
+        dtype: the type in which x is summed, any of these except bool. None: int64 for signed integers and bool, uint64
+            for unsigned integers, x's type for floats. A device tensor is not converted: int32 and uint32 need
             dtype=x.dtype.
         keepdims: as for `argmax`.
         exact: whether sums of floats are rounded once: `ExecutionFlags.EXACT_SUMS`.
         out, device: as for `argmax`.
 
     Returns:
-        The sums; integers wrap. The sum of no elements is 0. Otherwise as `argmax`.
+        The sums; integers wrap. The sum of an empty array is 0. Otherwise as `argmax`.
 
     Raises:
         TypeError: the function does not take x's type or `dtype`; the message lists the types that it takes.
-        DescriptorError: another argument is not allowed. Others as of `argmax`.
+        DescriptorError: another argument is not allowed. Others as for `argmax`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -180,7 +179,7 @@ def sum(
         [200, 3]
         >>> dmlgpu.sum(x, axis=(0, -1), keepdims=True).tolist()
         [[203]]
-        >>> y = np.float32([1e8, 1, -1e8] * 1000)  # all but the 1s go
+        >>> y = np.float32([1e8, 1, -1e8] * 1000)  # all but the 1s cancel
         >>> float(dmlgpu.sum(y, exact=True))
         1000.0
     """
@@ -196,7 +195,7 @@ def prod(
     keepdims: bool = False,
     **where: Unpack[Where],
 ) -> Call:
-    """The product along axes, as `np.prod`; the product of no elements is 1. Otherwise as `sum`.
+    """The product along axes, like `np.prod`; the product of an empty array is 1. Otherwise as `sum`.
 
     Example:
         >>> import dmlgpu
@@ -216,7 +215,7 @@ def mean(
     exact: bool = False,
     **where: Unpack[Where],
 ) -> Call:
-    """The mean along axes, as `np.mean`, of float16 or float32; the mean of no elements is NaN. Otherwise as `sum`.
+    """The mean along axes, like `np.mean`, of float16 or float32; that of an empty array is NaN. Otherwise as `sum`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -227,7 +226,7 @@ def mean(
 
 
 class _Extremum(Protocol):
-    """`max` and `min`, which return two results where indices are asked for."""
+    """`max` and `min`, which return two results with `output_indices=True`."""
 
     __name__: str
 
@@ -271,22 +270,22 @@ def max(
     indices_data_type: ElementType = DataType.INT64,
     **where: Unpack[Where],
 ) -> Call:
-    """The maximum along axes, as `np.max`; with indices, those of `argmax`, from one look at x.
+    """The maximum along axes, like `np.max`, and optionally the indices of `argmax`, in one pass over x.
 
     Args:
-        x: as for `argmax`; no elements are an error.
-        axis: as for `argmax`; without indices also (): none, so that elements stay.
+        x: as for `argmax`; an empty array is an error.
+        axis: as for `argmax`; without indices also (): no axes, returns the elements.
         keepdims: as for `argmax`.
-        output_indices: whether to return indices too.
+        output_indices: whether to also return indices.
         indices_data_type: INT64, INT32, UINT64 or UINT32, or the NumPy type.
         out: as for `argmax`; with indices a pair.
         device: as for `argmax`.
 
     Returns:
-        The maxima, or (maxima, indices); of equals the index of the first. NaN propagates. Otherwise as `argmax`.
+        The maxima, or (maxima, indices), with the first index of equal maxima. NaN propagates. Otherwise as `argmax`.
 
     Raises:
-        TypeError: the function does not take x's type; the message lists those that it takes. Others as of `argmax`.
+        TypeError: the function does not take x's type; the message lists those that it takes. Others as for `argmax`.
 
     Example:
         >>> import dmlgpu
@@ -309,7 +308,7 @@ def min(
     indices_data_type: ElementType = DataType.INT64,
     **where: Unpack[Where],
 ) -> Call:
-    """The minimum along axes, as `np.min`; otherwise as `max`.
+    """The minimum along axes, like `np.min`; otherwise as `max`.
 
     Example:
         >>> import dmlgpu
@@ -358,27 +357,27 @@ def top_k(
 ) -> Call:
     """The k greatest or least elements along an axis, and their indices: `TopK1OperatorDesc` of an array.
 
-    The arguments are those of PyTorch's `topk` and of NumPy 2.6's `np.top_k`. Which elements are selected, and their
-    order, are the same on every device and for all chunks: equal ones are in ascending order of their indices, and the
-    first of them are selected.
+    The arguments are those of PyTorch's `topk` and of NumPy 2.6's `np.top_k`. The selected elements and their order are
+    the same on every device and for all chunks: equal elements are in ascending order of their indices, and the first
+    of them are selected.
 
     Args:
         x: as for `argmax`.
-        k: how many; 1 to the size of the axis.
-        axis: an axis; a negative one is counted from the last.
-        largest: True for the greatest elements, the greatest first; False for the least, the least first. In both NaN
-            is greater than all numbers; in NumPy it comes last in both.
-        sorted: there because others have it; False changes nothing.
-        mode: NumPy's word, in place of `largest`: "largest" or "smallest".
+        k: number of elements; 1 to the size of the axis.
+        axis: an axis; a negative one counts from the last.
+        largest: True selects the greatest elements, greatest first; False the least, least first. In both NaN is
+            greater than all numbers; in NumPy it comes last in both.
+        sorted: for compatibility; False changes nothing.
+        mode: NumPy's alternative to `largest`: "largest" or "smallest".
         indices_data_type: as for `max`.
         out: a pair of what `argmax` takes.
         device: as for `argmax`.
 
     Returns:
-        (values, indices): x's shape with k on the axis; x's type, and the other one. Otherwise as `argmax`.
+        (values, indices), with x's shape except k on the axis; values have x's type. Otherwise as `argmax`.
 
     Raises:
-        DescriptorError: an argument is not allowed, or the axis has fewer than k elements. Others as of `argmax`.
+        DescriptorError: an argument is not allowed, or the axis has fewer than k elements. Others as for `argmax`.
 
     Example:
         >>> import dmlgpu
@@ -392,7 +391,7 @@ def top_k(
 
 
 class _MaxPooling(Protocol):
-    """`max_pooling`, which returns two results where indices are asked for."""
+    """`max_pooling`, which returns two results with `output_indices=True`."""
 
     __name__: str
 
@@ -439,27 +438,27 @@ def max_pooling(
     """The maximum of every window: `MaxPooling2OperatorDesc` of an array.
 
     Args:
-        x: as for `argmax`: (N, C, H, W) or (N, C, D, H, W), where N, or N and C, may be missing. An image (H, W, C)
-            takes x.transpose(2, 0, 1): else W and C are pooled, and a warning says so if C is 3 or 4.
-        window_size: an entry for each spatial dimension: (height, width), or (depth, height, width). An int stands for
-            equal entries: three for arrays of 5 dimensions, else two; so a volume (D, H, W) takes (3, 3, 3), not 3.
-            The same holds for strides, padding, dilations and spatial output_sizes.
-        output_sizes: all sizes of the output, or the spatial ones. None: as many windows as fit; one more is allowed
-            along dimensions where they leave a remainder.
-        output_indices: whether to return indices too.
+        x: as for `argmax`: (N, C, H, W) or (N, C, D, H, W), where N, or N and C, may be missing. Pass a photograph
+            (H, W, C) as x.transpose(2, 0, 1); otherwise W and C are pooled, with a warning if C is 3 or 4.
+        window_size: (height, width), or (depth, height, width). An int stands for equal entries: three for arrays of 5
+            dimensions, else two; so a volume (D, H, W) needs (3, 3, 3), not 3. The same holds for strides, padding,
+            dilations and spatial output_sizes.
+        output_sizes: all sizes of the output, or the spatial ones. None: as many windows as fit. One more is allowed
+            along dimensions with a remainder (ceiling mode).
+        output_indices: whether to also return indices.
         indices_data_type: INT64, UINT64 or UINT32, or the NumPy type.
-        strides: the step from one window to the next. None: 1, whatever the window.
-        padding: places before and after the elements, which are never the maximum: an int for all sides; or for each
-            dimension an int, or a pair (before, after). None: 0.
-        dilations: the step from one element of a window to the next. None: 1.
+        strides: distance between windows. None: 1, whatever the window.
+        padding: number of places before and after the elements, which never win: an int for all sides, or per dimension
+            an int or a pair (before, after). None: 0.
+        dilations: distance between the elements of a window. None: 1.
         out, device: as for `argmax`; with indices `out` is a pair.
 
     Returns:
-        The maxima, or (maxima, indices): the position of each maximum, the first of equals, counted over all of x in
-        row-major order. They have x's rank, and are empty if N or C is 0. Otherwise as `argmax`.
+        The maxima, or (maxima, indices), with the position of each first maximum in the whole of x, in row-major order.
+        They have x's rank, and are empty if N or C is 0. Otherwise as `argmax`.
 
     Raises:
-        DescriptorError: an argument is not allowed. Others as of `argmax`.
+        DescriptorError: an argument is not allowed. Others as for `argmax`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -497,13 +496,13 @@ def average_pooling(
         x: as for `max_pooling`, of float32 or float16.
         window_size: as for `max_pooling`.
         output_sizes: as for `max_pooling`.
-        include_padding: whether the padding counts, as zeros.
+        include_padding: whether padding counts as zeros.
         exact: whether averages are rounded once: `ExecutionFlags.EXACT_SUMS`.
         strides, padding, dilations: as for `max_pooling`.
         out, device: as for `argmax`.
 
     Returns:
-        The averages, of x's type and rank. Otherwise, and errors, as of `max_pooling`.
+        The averages, of x's type and rank. Otherwise as `max_pooling`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -534,12 +533,12 @@ def lp_pooling(
         x: as for `average_pooling`.
         window_size: as for `max_pooling`.
         output_sizes: as for `max_pooling`.
-        p: an integer from 1 on.
+        p: an integer of 1 or more.
         strides, padding, dilations: as for `max_pooling`.
         out, device: as for `argmax`.
 
     Returns:
-        The norms, of x's type and rank. Otherwise, and errors, as of `max_pooling`.
+        The norms, of x's type and rank. Otherwise as `max_pooling`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -563,16 +562,16 @@ def average_pooling_grad(
     """The gradient of `average_pooling` without dilations: `AveragePoolingGradOperatorDesc` of an array.
 
     Args:
-        gradient: as for `average_pooling`: the gradient of each window's average.
-        input_sizes: all sizes of the array that was pooled, or the spatial ones; an int stands for equal spatial ones.
+        gradient: the gradient of each window's average, an array as for `average_pooling`.
+        input_sizes: all sizes of the pooled array, or the spatial ones; an int stands for equal spatial sizes.
         window_size: as for `max_pooling`.
         strides: as for `max_pooling`.
         padding: as for `max_pooling`.
-        include_padding: whether the padding counted in the averages.
+        include_padding: whether padding counted in the averages.
         out, device: as for `argmax`.
 
     Returns:
-        An array of the sizes of what was pooled, or a device tensor if `gradient` is one. Errors as of `max_pooling`.
+        An array with the sizes of the pooled one, or a device tensor if `gradient` is one. Otherwise as `max_pooling`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -615,18 +614,17 @@ def max_pooling_grad(
     """The gradient of `max_pooling`: `MaxPoolingGradOperatorDesc` of arrays.
 
     Args:
-        x: the array that was pooled: as for `max_pooling`, of float32 or float16. With indices only its shape and type
-            count.
-        gradient: of x's type: the gradient of each window's maximum, of equals the first.
+        x: the pooled array, as for `max_pooling`, of float32 or float16. With indices only its shape and type matter.
+        gradient: the gradient of each window's first maximum, of x's type.
         window_size: as for `max_pooling`.
-        indices: of the gradient's shape: those that `max_pooling` returned; INT64, UINT64 or UINT32. None: the maxima
-            are searched again, which takes about as long as the rest. The results are the same. Indices outside of
-            their windows are ignored.
+        indices: the indices that `max_pooling` returned, of the gradient's shape; INT64, UINT64 or UINT32. Indices
+            outside their windows are ignored. None: the maxima are searched again, with the same results, which takes
+            about as long as the rest.
         strides, padding, dilations: as for `max_pooling`.
         out, device: as for `argmax`.
 
     Returns:
-        An array of x's shape, or a device tensor if `gradient` is one. Errors as of `max_pooling`.
+        An array of x's shape, or a device tensor if `gradient` is one. Otherwise as `max_pooling`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -655,18 +653,18 @@ _max_unpooling: Callable[[Any], _MaxUnpooling] = function_of_arrays("x", "indice
 
 @_max_unpooling
 def max_unpooling(x: Operand, indices: Operand, output_sizes: Ints, **where: Unpack[Where]) -> Call:
-    """Puts elements back to where `max_pooling` found them: `MaxUnpoolingOperatorDesc` of arrays.
+    """Puts the maxima of `max_pooling` back in their places: `MaxUnpoolingOperatorDesc` of arrays.
 
     Args:
-        x: of the types of `argmax`: (N, C, H, W), or without N, or without N and C.
-        indices: of x's shape: the position of each element in the output, counted over all of it in row-major order;
-            INT64, UINT64 or UINT32. Negative ones, and those beyond the output, are ignored.
+        x: (N, C, H, W), or without N, or without N and C; of the types of `argmax`.
+        indices: the position of each element in the whole output, in row-major order; of x's shape; INT64, UINT64 or
+            UINT32. Negative ones, and those beyond the output, are ignored.
         output_sizes: all sizes of the output, or (height, width); an int stands for equal height and width.
         out, device: as for `argmax`.
 
     Returns:
-        An array of x's type and rank, or a device tensor if x is one: 0 where no index points, and the last element
-        where several do. Errors as of `max_pooling`.
+        An array of x's type and rank, or a device tensor if x is one: the last element for each index, 0 where there is
+        none. Otherwise as `max_pooling`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -681,7 +679,7 @@ def max_unpooling(x: Operand, indices: Operand, output_sizes: Ints, **where: Unp
 def verify(
     desc: OperatorDesc, *inputs: Any, flags: ExecutionFlags = ExecutionFlags.NONE, device: Selector = None
 ) -> Any:
-    """Runs an operator on a device and checks the result, bit for bit, against the NumPy oracle.
+    """Runs an operator on a device and compares the result with the NumPy oracle's: bit for bit, or within its bound.
 
     Args:
         desc: the operator.
@@ -693,8 +691,8 @@ def verify(
         What the operator returned.
 
     Raises:
-        VerificationError: the results differ; the message has the first such coordinates, both values and the plan.
-            Other errors are those of `CompiledOperator`.
+        VerificationError: the results differ; the message has the first different coordinates, both values and the
+            plan. Other errors are those of `CompiledOperator`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -712,7 +710,7 @@ def explain(
     flags: ExecutionFlags = ExecutionFlags.NONE,
     kernel: str | None = None,
 ) -> Plan:
-    """The plan of an operator: the dispatches that compute it on a device. Print it to read it.
+    """The plan of an operator: the dispatches that compute it on a device. `print` shows it.
 
     Args:
         desc: the operator; `ArgmaxOperatorDesc.of(x, axes)` and the like describe a call.
@@ -721,7 +719,7 @@ def explain(
         kernel: as for `Device.compile`.
 
     Raises:
-        DescriptorError: the kernel cannot compute the operator, or it would take more dispatches than a plan may have.
+        DescriptorError: the kernel cannot compute the operator, or it would need more dispatches than a plan may have.
         DeviceError: there is no such device. OutOfMemoryError: the operator's tensors do not fit its memory.
 
     Example:
@@ -752,7 +750,7 @@ def cache_info(*, device: Selector = None) -> CacheInfo:
 
 
 def clear_cache(*, device: Selector = None) -> None:
-    """Frees what a device keeps for later calls; arguments and errors as of `cache_info`.
+    """Frees what a device keeps for later calls. Otherwise as `cache_info`.
 
     Example:
         >>> import dmlgpu

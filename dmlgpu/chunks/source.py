@@ -1,4 +1,4 @@
-"""Arrays that are read in chunks, because they are larger than a device, or than the memory of the machine."""
+"""Arrays that are read in chunks, because they are larger than a device or than main memory."""
 
 from __future__ import annotations
 
@@ -39,34 +39,34 @@ Progress = Callable[[int, int], object] | None
 def chunked(x: Any, *, chunk_bytes: int = CHUNK_BYTES, progress: Progress = None) -> Chunked:
     """An array for dmlgpu's functions that is read in chunks: `dmlgpu.argmax(dmlgpu.chunked(x), axis=0)`.
 
-    While the device computes a chunk, a thread reads the next one, and copies it unless x is a plain ndarray: x may
-    reuse the memory of its slices. So a call needs memory for two chunks, for one slice of x, for one chunk on the
+    While the device computes a chunk, a thread reads the next one, and copies it unless x is a plain ndarray, because x
+    may reuse the memory of its slices. A call needs memory for two chunks, for one slice of x, for one chunk on the
     device, and for the results, unless they go to `out`. A chunk consists of whole chunks of zarr or HDF5 if these fit.
 
     Indices, maxima, minima and the elements of top_k are those of the whole array, bit for bit, whatever the chunks. A
-    sum of floats is within the bound of `dmlgpu.reference.bounds` plus 2^-23 of the sum of the absolute terms, as the
-    sum of each chunk is rounded. Exact sums are those of the whole array, bit for bit: chunks hand on their sums
-    without rounding.
+    sum of floats is within the bound of `dmlgpu.reference.bounds` plus 2^-23 of the sum of the absolute terms, because
+    the sum of each chunk is rounded. Exact sums are those of the whole array, bit for bit: sums of chunks are not
+    rounded.
 
     The argument `out` of the functions is an array, anything else that takes slices, or the path of a new .npy file,
     which is returned as np.memmap; for two results a tuple of two. A file appears at its path when it is complete.
     Until then it has a unique name in the same folder, which ends in `.part`. An error removes it. A signal that ends
-    the process, such as SIGTERM, leaves it there; no call reads it.
+    the process, such as SIGTERM, leaves it; no call reads it.
 
     Args:
-        x: an array with `shape`, `dtype` and slices, of any number of elements: np.memmap, an array of zarr or a
-            dataset of h5py; or the path of a .npy file.
-        chunk_bytes: the most bytes of x that are read at once, or one element or window if that is larger; enough that
-            x has 1,048,576 chunks at most.
-        progress: a function that is called after each chunk, with the number of chunks done and the number of all.
+        x: an array with `shape`, `dtype` and slices, of any number of elements, such as np.memmap, a zarr array or an
+            h5py dataset; or the path of a .npy file.
+        chunk_bytes: maximum of bytes of x to read at once; at least one element or window is read. x may have at most
+            1,048,576 chunks.
+        progress: a function to call after each chunk, with the number of finished chunks and the number of all.
 
     Raises:
-        DescriptorError: x cannot be read by slices. The functions raise it where `out` has another shape, or shares
-            memory or a file with x or another result, or `chunk_bytes` makes too many chunks.
+        DescriptorError: x cannot be read by slices. The functions raise it if `out` has another shape, or shares memory
+            or a file with x or another result, or if `chunk_bytes` makes too many chunks.
         TypeError: from the functions: `out` cannot be written by slices, or has another type than the results.
-        FileExistsError: from the functions: there is a file at the path `out`.
+        FileExistsError: from the functions: a file exists at the path `out`.
         OSError: the file cannot be read; or the disk has no space for the results, which is reserved first.
-        MemoryError: from the functions: the results do not fit the memory.
+        MemoryError: from the functions: the results do not fit in memory.
 
     Example:
         >>> import numpy as np, dmlgpu

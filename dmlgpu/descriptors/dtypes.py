@@ -99,13 +99,13 @@ class DataType(Enumeration):
         *,
         of_input: bool = True,
     ) -> DataType:
-        """The data type of a NumPy type in any byte order; for arrays of bool UINT8, where that is allowed.
+        """The data type of a NumPy type in any byte order; UINT8 for arrays of bool, if that is allowed.
 
         Args:
             dtype: anything that NumPy takes as a dtype, except None; or a DataType or its name.
             field: its name in errors: a descriptor and its field.
             allowed: the types that errors list; bool is UINT8 only if that is one of them. The result is not checked
-                against them. None: all types that NumPy has too.
+                against them. None: all types that NumPy also has.
             of_input: whether `dtype` is that of an input array: it may be bool, and errors say how to convert it.
 
         Raises:

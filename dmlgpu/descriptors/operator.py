@@ -34,12 +34,12 @@ TypeTable = dict[str, tuple[DataType, ...]]
 
 
 class ExecutionFlags(enum.Flag):
-    """How an operator is computed, as DirectML's DML_EXECUTION_FLAGS; the values are dmlgpu's own."""
+    """How an operator is computed, like DirectML's DML_EXECUTION_FLAGS, with other values."""
 
     NONE = 0
     EXACT_SUMS = 1
-    """Sums of floats are rounded once: they are the floats nearest to the exact sums, of two equally near the even one.
-    So they have the same bits on every device, in whatever order elements are added."""
+    """Sums of floats are rounded once, to the nearest float, with ties to even: they have the same bits on every
+    device, in any order of additions."""
 
 
 class OperatorDesc:
@@ -76,7 +76,7 @@ class OperatorDesc:
         return f"{type(self).__name__} of {inputs} to {outputs}"
 
     def canonical(self) -> OperatorDesc:
-        """The same operation as the descriptor that DirectML names as its equivalent or successor; if none, itself."""
+        """The descriptor that DirectML names as its equivalent or successor; itself if there is none."""
         return self
 
     @property

@@ -179,8 +179,8 @@ class TensorDesc:
         """The descriptor of an array's layout in memory; it has strides only if the array is not packed.
 
         Args:
-            array: anything that NumPy can view, bool as UINT8. Of a device tensor its descriptor is returned, of a
-                TensorDesc itself.
+            array: anything that NumPy can view, with bool as UINT8; or a device tensor or a TensorDesc, whose
+                descriptor is returned.
 
         Raises:
             DescriptorError: DirectML lacks the type or the layout (negative strides, misaligned elements), or the array
@@ -196,8 +196,8 @@ class TensorDesc:
         steps = [divmod(stride, array.itemsize) for stride in array.strides]
         if any(stride < 0 or remainder for stride, remainder in steps):
             raise DescriptorError(
-                f"TensorDesc.strides: the array's strides of {array.strides} bytes are negative or no multiple of its "
-                f"element size {array.itemsize}; copy it with numpy.ascontiguousarray"
+                f"TensorDesc.strides: the array's strides of {array.strides} bytes are negative, or not multiples of "
+                f"its element size {array.itemsize}; copy it with numpy.ascontiguousarray"
             )
         return cls(data_type, sizes, tuple(stride for stride, _ in steps))
 
@@ -217,12 +217,12 @@ class TensorDesc:
 
     @cached_property
     def element_strides(self) -> tuple[int, ...]:
-        """The strides in elements; where `strides` is None, the packed ones."""
+        """The strides in elements; the packed ones if `strides` is None."""
         return packed_strides(self.sizes) if self.strides is None else self.strides
 
     @cached_property
     def reach(self) -> int:
-        """Elements of the buffer from the tensor's first to its last, both included."""
+        """Elements of the buffer from the tensor's first to its last, inclusive."""
         if self.strides is None:
             return self.element_count
         return 1 + sum((size - 1) * stride for size, stride in zip(self.sizes, self.strides, strict=True))

@@ -1,4 +1,4 @@
-"""The operators as other libraries have them; a module is imported at its first use, with its library.
+"""The operators with the interfaces of other libraries; first use of a module imports it, and its library.
 
 array_api: reductions with the signatures of the Python array API standard. torch: tensors of PyTorch. onnx: models.
 dask: a cluster of workers for Dask arrays, which dmlgpu's functions take.

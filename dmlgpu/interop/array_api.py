@@ -3,9 +3,9 @@
     from dmlgpu.interop import array_api as xp
     xp.sum(x, axis=(0, 2), keepdims=True)
 
-They are dmlgpu's functions, which have the standard's arguments and more: the result for a device tensor is a device
-tensor, for arrays of other libraries on the host it is a NumPy array, or a NumPy scalar if no axis is left. A device
-tensor is not converted: the sum of int32 and uint32 needs dtype=x.dtype. sum, prod and mean do not take float64.
+They are dmlgpu's functions, with the standard's arguments and more. The result of a device tensor is a device tensor;
+that of another library's array on the host is a NumPy array, or a NumPy scalar if no axis is left. A device tensor is
+not converted: the sum of int32 and uint32 needs dtype=x.dtype. sum, prod and mean do not take float64.
 
 Example:
     >>> import numpy as np

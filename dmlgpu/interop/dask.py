@@ -4,21 +4,21 @@
     with LocalVulkanCluster() as cluster, cluster.get_client():
         dmlgpu.argmax(x, axis=(1, 2)).compute()
 
-dmlgpu's functions take Dask arrays in any chunks, and return Dask arrays: until they are computed, no chunk is loaded.
-With `out=` the results are computed at once, must fit in memory, and are written there, as those of `dmlgpu.chunked`.
-Results equal those for the whole array: of equal elements in several chunks the same one wins, and indices count over
-all chunks. Sums and products of floats are also rounded for each chunk, unless they are exact: docs/scaling.md has the
+dmlgpu's functions take Dask arrays with any chunks, and return Dask arrays: no chunk is loaded until they are computed.
+With `out=` the results are computed at once, must fit in memory, and are written to `out`, as for `dmlgpu.chunked`.
+Results equal those of the whole array: the same one of equal elements in several chunks wins, and indices count over
+all chunks. Sums and products of floats are also rounded once per chunk, unless they are exact: docs/scaling.md has the
 bound.
 
-Each chunk is computed on a device of the process that has it: the device that `device=` names there, or the default.
+The process that has a chunk computes it, on the device that `device=` names there, or its default device.
 
 Needs the extra `dask`.
 
 Raises:
-    DescriptorError: chunks of x are no NumPy arrays, or its shape is not known; another argument is not allowed; or,
-        when a chunk is computed, it has another type or shape than x declares.
+    DescriptorError: chunks of x are not NumPy arrays, or its shape is unknown; another argument is not allowed; or a
+        computed chunk has another type or shape than x declares.
     TypeError: `device` is neither an integer nor a string.
-    DeviceError, OutOfMemoryError: as of dmlgpu's functions, from the worker, when the result is computed.
+    DeviceError, OutOfMemoryError: as for dmlgpu's functions, from the worker, when the result is computed.
 """
 
 from __future__ import annotations
@@ -342,23 +342,23 @@ def _pool(pooling: Pooling, device: Selector, region: Region, counts: Sequence[i
 
 
 class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # mypy skips distributed
-    """One worker process for each Vulkan device of this machine; it is the default device of the worker's tasks.
+    """A worker process for each Vulkan device of this machine, which is the default device of the worker's tasks.
 
-    Workers have the resource `vulkan`: 1. They are started by spawn, so a script needs `if __name__ == "__main__":`
-    around the code that makes the cluster. A worker that dies is started again with the same device.
+    Workers have the resource `vulkan`: 1. They are started with spawn, so a script needs `if __name__ == "__main__":`
+    around the code that makes the cluster. A worker that dies is restarted with the same device.
 
     Args:
-        devices: a list of what `Device` takes: indices, parts of names, or UUIDs. None: the device that DMLGPU_DEVICE
-            names; if it is not set, all GPUs, or the best device if there is no GPU.
-        n_workers: the number of workers. None: one for each device. If there are more, they share devices evenly.
-        threads_per_worker: the number of tasks that a worker runs at a time; only one of them uses the device.
-        **kw: further arguments of `distributed.LocalCluster`. If `memory_limit` is left out, each worker gets an equal
-            share of the machine's memory.
+        devices: a list of indices, parts of names or UUIDs, as for `Device`. None: the device that DMLGPU_DEVICE names;
+            if it is not set, all GPUs, or the best device if there is no GPU.
+        n_workers: number of workers. None: one per device. More workers than devices share devices evenly.
+        threads_per_worker: number of tasks that a worker runs at a time; only one of them uses the device.
+        **kw: further arguments of `distributed.LocalCluster`. By default `memory_limit` is an equal share of the
+            machine's memory.
 
     Raises:
         DeviceError: no device, or more than one, matches an entry of `devices`; the message lists the devices.
-        TypeError: `devices` is no list, or an entry is neither an integer nor a string.
-        ValueError: `devices` is empty, a number is no integer or too small, `env` has DMLGPU_DEVICE, `processes` is
+        TypeError: `devices` is not a list, or an entry is neither an integer nor a string.
+        ValueError: `devices` is empty, a number is not an integer or too small, `env` has DMLGPU_DEVICE, `processes` is
             False, or Dask's setting for starting processes is not spawn.
     """
 
@@ -393,7 +393,7 @@ class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # mypy skips dist
                 raise
 
     def new_worker_spec(self) -> dict[Any, Any]:
-        """The next worker's name and specification, with the device that the fewest workers have."""
+        """The next worker's name and specification, with the device that the fewest workers use."""
         ((name, spec),) = super().new_worker_spec().items()
         options = spec["options"]
         used = Counter(other["options"]["env"]["DMLGPU_DEVICE"] for other in self.worker_spec.values())

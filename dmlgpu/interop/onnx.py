@@ -2,14 +2,14 @@
 
     outputs = dmlgpu.interop.onnx.prepare(model).run([x])
 
-Supported are ArgMax, ArgMin, TopK, MaxPool, AveragePool, LpPool, GlobalMaxPool, GlobalAveragePool, GlobalLpPool,
-MaxUnpool and Reduce*, of every opset that has them; and Constant, because exporters write axes as constants. Results
-follow ONNX's operator specifications, types are those of the descriptors. Tensors between two operators stay on the
-device.
+Supported operators are ArgMax, ArgMin, TopK, MaxPool, AveragePool, LpPool, GlobalMaxPool, GlobalAveragePool,
+GlobalLpPool, MaxUnpool and Reduce*, of every opset that has them, and Constant, because exporters write axes as
+constants. Results follow ONNX's operator specifications; types are those of the descriptors. Tensors between two
+operators stay on the device.
 
-The host does two things: it converts indices for `storage_order` 1, and it copies MaxUnpool's output into a larger
-`output_shape`. Reduce* over no elements gives 1 for a product, NaN for a mean, inf for a minimum, -inf for a maximum or
-a logarithm, else 0. Integers have 0 instead of NaN, and the limits of their type instead of infinities.
+The host only converts indices for `storage_order` 1, and copies MaxUnpool's output into a larger `output_shape`.
+Reduce* of an empty set is 1 for a product, NaN for a mean, inf for a minimum, -inf for a maximum or a logarithm, and 0
+otherwise. Integers have 0 instead of NaN, and the limits of their type instead of infinities.
 
 Needs the extra `onnx`.
 """
@@ -47,7 +47,7 @@ Value = DeviceTensor | np.ndarray[Any, Any]
 
 
 class UnsupportedError(NotImplementedError):
-    """A model has an operator, an attribute or a type that dmlgpu lacks; the message names it and its node."""
+    """A model has an operator, an attribute or a type that dmlgpu lacks, which the message names with its node."""
 
 
 def _name_of(node: onnx.NodeProto) -> str:
@@ -457,7 +457,7 @@ class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> Representation:
-        """Makes a model ready to run. `model` is a ModelProto, the path of a file, or the bytes of a file.
+        """Prepares a model. `model` is a ModelProto, the path of a file, or the bytes of a file.
 
         Raises:
             UnsupportedError: the model has an operator or a type that dmlgpu lacks. ValidationError: ONNX's checker
@@ -488,7 +488,7 @@ class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
 
     @classmethod
     def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any) -> Any:
-        """The outputs of one node. An input that it names twice is given once. Errors are as of `prepare` and `run`.
+        """The outputs of one node. Pass an input that it names twice only once. Errors as for `prepare` and `run`.
 
         Example:
             >>> import numpy as np

@@ -3,10 +3,10 @@
     from dmlgpu import interop
     interop.torch.max_pool2d(x, 3, stride=2, return_indices=True)
 
-max_pool1d to max_pool3d, avg_pool1d to avg_pool3d, lp_pool2d and max_unpool2d as in `torch.nn.functional`, and their
+max_pool1d to max_pool3d, avg_pool1d to avg_pool3d, lp_pool2d and max_unpool2d are as in `torch.nn.functional`, their
 modules as in `torch.nn`; argmax, argmin, sum, mean, amax, amin and topk as in `torch`. Tensors must be on the CPU: they
-are copied to the default device of dmlgpu, and results are copied back. Indices count within a plane, as PyTorch's do.
-The first of equal maxima wins; the first NaN wins over all numbers. Autograd and torch.compile work, the transforms of
+are copied to dmlgpu's default device, and results are copied back. Indices count within a plane, as in PyTorch. The
+first of equal maxima wins; the first NaN wins over all numbers. Autograd and torch.compile work; the transforms of
 torch.func do not. Only reductions, topk and max_unpool2d have gradients of gradients.
 
 Needs the extra `torch`.

@@ -1,6 +1,6 @@
-"""The oracle: what every operator means, in plain NumPy.
+"""The oracle: every operator in plain NumPy.
 
-It shares no code with what runs on a device, and prefers obvious code to fast code.
+It shares no code with devices, and prefers obvious code to fast code.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def reference(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = Execut
         flags: as for `Device.compile`.
 
     Raises:
-        DescriptorError: an input is no array of its tensor's sizes and type.
+        DescriptorError: an input is not an array of its tensor's sizes and type.
 
     Example:
         >>> import numpy as np, dmlgpu

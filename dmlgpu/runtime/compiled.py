@@ -36,14 +36,14 @@ _KEPT_PLANS = 16
 
 
 class CompiledOperator:
-    """An operator on a device. Made by `Device.compile`; safe to call from several threads.
+    """An operator on a device, from `Device.compile`. Several threads may call it.
 
     Attributes:
-        desc: the descriptor that it was compiled from.
-        flags: how it is computed.
-        device: the device.
-        plan: what a call does; print it to read it. After a call took too long on a GPU, it is a new plan with shorter
-            dispatches.
+        desc: its descriptor.
+        flags: its flags.
+        device: its device.
+        plan: the dispatches of a call; `print` shows it. After a call took too long on a GPU, a plan with shorter
+            dispatches replaces it.
     """
 
     def __init__(
@@ -89,15 +89,14 @@ class CompiledOperator:
 
         Args:
             inputs: one for each input tensor: arrays (anything that NumPy can view), or device tensors of this device.
-            out: device tensors to write to, one for each output tensor; bytes between their elements are left as
-                they are. None: new tensors.
+            out: device tensors to write to, one for each output tensor; bytes between their elements keep their values.
+                None: new tensors.
 
         Returns:
-            The output, or a tuple where there are several: device tensors if all inputs are device tensors,
-            packed arrays otherwise.
+            The output, or a tuple of several: device tensors if all inputs are device tensors, packed arrays otherwise.
 
         Raises:
-            DescriptorError: an input or `out` is not as the descriptor says.
+            DescriptorError: an input or `out` does not match the descriptor.
             DeviceError: a device tensor of another device, or the device is closed.
             DeviceLostError: the driver did not run the operator, now or in an earlier call.
             OutOfMemoryError: the tensors do not fit the device.

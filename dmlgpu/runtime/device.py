@@ -1,4 +1,4 @@
-"""Devices, and the compiled operators that they cache; those that calls share."""
+"""Devices and their cached operators; the devices that calls share."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class Device:
 
     Args:
         selector: the index, the UUID or part of the name of one of `devices()`, in upper or lower case. If no device's
-            name matches: part of its driver's name; lavapipe means llvmpipe. None: what the environment variable
-            DMLGPU_DEVICE says; if it is not set, the best device: discrete, integrated, virtual, llvmpipe, SwiftShader.
-        limits: limits lower than the device's own, for tests.
+            name matches, part of its driver's name; lavapipe means llvmpipe. None: the environment variable
+            DMLGPU_DEVICE; if it is not set, the best device: discrete, integrated, virtual, llvmpipe, SwiftShader.
+        limits: limits lower than the device's, for tests.
 
     Attributes:
-        info: which device it is, and what it allows.
-        limits: what plans for it keep to.
+        info: the device's name, driver and properties.
+        limits: the limits that plans for it keep.
 
     Raises:
-        DeviceError: there is no Vulkan loader, no driver, or no such device; the message lists what there is.
+        DeviceError: there is no Vulkan loader, no driver, or no such device; the message lists the devices.
         SettingError: the environment variable DMLGPU_LOG has a value that is not allowed.
     """
 
@@ -77,13 +77,13 @@ class Device:
 
         Args:
             desc: any operator descriptor.
-            flags: how it is computed: with EXACT_SUMS sums of floats are rounded once.
-            kernel: the name of a kernel to use instead of the chosen one, to find a fault. Problems of other domains
+            flags: EXACT_SUMS rounds sums of floats only once.
+            kernel: the name of a kernel to use instead of the chosen one, to isolate a fault. Problems of other domains
                 keep their usual kernels.
 
         Raises:
-            DescriptorError: the kernel cannot compute the operator, or not with these flags, as the message says; or it
-                takes more dispatches than a plan may have.
+            DescriptorError: the kernel cannot compute the operator, or not with these flags; or it would need more
+                dispatches than a plan may have. The message says which.
             OutOfMemoryError: its tensors do not fit the device.
         """
         with self._engine.lock:
@@ -99,7 +99,7 @@ class Device:
     def planned(
         self, desc: OperatorDesc, *, flags: ExecutionFlags = ExecutionFlags.NONE, kernel: str | None = None
     ) -> CompiledOperator:
-        """As `compile`, but pipelines and buffers are made by the first call, and buffers are not kept for it."""
+        """As `compile`, but the first call creates pipelines and buffers, and the device does not reserve buffers."""
         if not isinstance(desc, OperatorDesc):
             raise TypeError(f"{desc!r} is not an operator descriptor")
         if not isinstance(flags, ExecutionFlags):
@@ -139,13 +139,13 @@ class Device:
         """A block whose calls with device tensors are submitted together.
 
         The calls are computed at the end of the block, even if an exception ends it; earlier, if memory runs short or
-        the calls are too many. If Ctrl-C stops the computation, the rest is never computed. Reading a tensor in the
-        block is safe: it first computes all calls so far. Calls from other threads are safe, too; they join the batch.
-        Blocks may be nested; the outermost counts. If the driver refuses something, the error is raised, and the next
-        use of the device tries it again.
+        there are too many calls. If Ctrl-C stops the computation, the rest is never computed. Reading a tensor in the
+        block is safe: it first computes all calls so far. Calls from other threads join the batch. Blocks may be
+        nested; the outermost submits. If the driver refuses a call, the error is raised, and the next use of the device
+        tries again.
 
-        Calls that depend on each other are submitted together, too, with barriers between them; with a plain `kp`,
-        which has no barriers for them, one after the other, as without a batch.
+        Dependent calls share a submission, with barriers between them; with the original `kp`, which lacks these
+        barriers, each is a submission, as without a batch.
 
         Raises:
             DeviceError: the device is closed.
@@ -167,7 +167,7 @@ class Device:
     def profile(self) -> Iterator[Profile]:
         """A block whose calls are timed, in all threads: print the profile, or save its trace.
 
-        In the block each dispatch and each copy is a submission of its own, which costs 30 to 60 us: a call of several
+        In the block each dispatch and each copy is its own submission, which costs 30 to 60 us: a call of several
         dispatches takes longer than without a profile. Results are the same. Pending calls of a batch run before the
         block begins, and again before it ends.
 
@@ -191,7 +191,7 @@ class Device:
                 profile._is_active = False
 
     def cache_info(self) -> CacheInfo:
-        """What is kept for later calls.
+        """What the device keeps for later calls.
 
         Raises:
             DeviceError: the device is closed.
@@ -208,7 +208,7 @@ class Device:
             )
 
     def clear_cache(self) -> None:
-        """Frees all that is kept for later calls. Tensors stay, and operators still work: what they need is made again.
+        """Frees all that the device keeps for later calls. Tensors stay, and operators still work, with new pipelines.
 
         Raises:
             DeviceError: the device is closed.
@@ -243,14 +243,14 @@ class Device:
         return of_array(self, desc, array, "TensorDesc")
 
     def tensor_from_bytes(self, buffer: Any, desc: TensorDesc) -> DeviceTensor:
-        """A tensor whose whole buffer, gaps included, is given.
+        """A tensor with the bytes of a whole buffer, including gaps.
 
         Args:
             buffer: `desc.size_in_bytes` bytes.
             desc: the layout.
 
         Raises:
-            DescriptorError: a buffer of another size.
+            DescriptorError: the buffer has another size.
             OutOfMemoryError: it does not fit.
         """
         if isinstance(buffer, np.ndarray):
@@ -273,7 +273,7 @@ class Device:
         Calls that a batch has not submitted are never computed.
 
         Raises:
-            DeviceError: called in the middle of a call of the same thread, by a signal handler or a finalizer.
+            DeviceError: a signal handler or finalizer calls it during a call of the same thread.
         """
         self._engine.close()
 
@@ -286,7 +286,7 @@ class Device:
         self.close()
 
     def __reduce__(self) -> str:
-        raise TypeError(f"{self!r} cannot be copied or pickled; open Device({self.info.index}) where it is needed")
+        raise TypeError(f"{self!r} cannot be copied or pickled; open Device({self.info.index}) there")
 
     def __repr__(self) -> str:
         return f"<dmlgpu.Device {self._engine.kompute.label}>"
@@ -294,20 +294,20 @@ class Device:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """What a device keeps for later calls, and what its tensors take."""
+    """What a device keeps for later calls, and the memory of its tensors."""
 
     operators: int
-    """Cached operators, 256 at most: plans, in the host's memory."""
+    """Number of cached operators, at most 256: plans, in host memory."""
     pipelines: int
-    """Cached pipelines, 256 at most, in the driver's memory: each up to 1 MiB on lavapipe, 0.3 MiB on SwiftShader."""
+    """Number of cached pipelines, at most 256, in the driver's memory: up to 1 MiB each on lavapipe, 0.3 MiB on
+    SwiftShader."""
     tensor_bytes: int
-    """Bytes of the device's memory that tensors are in."""
+    """Bytes of device memory that tensors use."""
     buffer_bytes: int
-    """Bytes of the device's memory in empty buffers. On CPU drivers, pages of them that were never written to take no
-    memory."""
+    """Bytes of device memory in empty buffers. On CPU drivers, pages that were never written use no memory."""
     buffer_bytes_limit: int
-    """The most that `buffer_bytes` can be between calls: an eighth of the memory heap that the host sees; or the
-    buffers of all operators of `Device.compile` that are alive, if they have more bytes."""
+    """Maximum of `buffer_bytes` between calls: an eighth of the memory heap that the host maps, or the bytes of the
+    buffers of all live operators of `Device.compile`, if these are more."""
 
 
 # Devices that calls share: each is opened once

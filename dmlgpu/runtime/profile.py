@@ -21,54 +21,51 @@ KINDS = ("call", "batch", "wait", "plan", "allocate", "upload", "record", "compi
 
 @dataclass(frozen=True)
 class Event:
-    """Something that took time, in seconds since the profile began, as the host measured it."""
+    """An event, with the host's times in seconds since the profile began."""
 
     kind: str
-    """`call`: of an operator or a function. `batch`: running pending steps. `wait`: for the device, while other threads
-    use it. `plan`: making a plan. `allocate`: making a buffer. `upload` and `download`: copies between arrays, views
-    and the device. `record`: recording a submission. `compile`: building a pipeline. `dispatch`: a submission of one
+    """`call`: an operator or a function. `batch`: running pending steps. `wait`: waiting while other threads use the
+    device. `plan`: planning. `allocate`: allocating a buffer. `upload` and `download`: copies between arrays, views and
+    the device. `record`: recording a submission. `compile`: creating a pipeline. `dispatch`: a submission of one
     dispatch, from its start until the host sees its end."""
     name: str
     """For `call` and `plan` the descriptor's class; for `dispatch` and `compile` the module."""
     begin: float
     end: float
     thread: int
-    """The thread's number in the operating system."""
+    """The operating system's number of the thread."""
     operator: OperatorDesc | None = None
-    """The descriptor that a call, a plan or a dispatch belongs to."""
+    """Descriptor of a call, a plan or a dispatch."""
     bytes: int = 0
-    """The bytes copied or allocated. For a dispatch its share of all bytes that its call reads and writes; each tensor
-    and all scratch memory count once for reading and once for writing."""
+    """Bytes copied or allocated. For a dispatch its share of all bytes that its call reads and writes; each tensor and
+    all scratch memory count once for reading and once for writing."""
     elements: int = 0
-    """About how many elements a dispatch looks at."""
+    """Approximate number of elements that a dispatch loads."""
     group_count: int = 0
     """Workgroups of a dispatch."""
     submitted: bool = False
-    """Whether this was a submission to the device, which the host waited for."""
+    """Whether this was a submission, for which the host waited."""
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its duration."""
         return self.end - self.begin
 
 
 @dataclass(frozen=True)
 class Memory:
-    """How much of the device's memory was in use at one time.
-
-    A staged buffer takes the same number of bytes again in memory that the host sees; they are not counted.
-    """
+    """The device memory in use at one time, without the host copies of staged buffers."""
 
     at: float
     """Seconds since the profile began."""
     buffer_bytes: int
     """Bytes of all buffers: of tensors, of scratch memory, and kept for later calls."""
     tensor_bytes: int
-    """The bytes of them that tensors and scratch memory take."""
+    """Bytes of these that tensors and scratch memory use."""
 
 
 class Profile:
-    """What was timed in a block of `Device.profile`; print it for tables.
+    """The events of a block of `Device.profile`; `print` shows tables.
 
     Attributes:
         device: the device's number and name.
@@ -84,25 +81,24 @@ class Profile:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """All events that have ended so far, in the order of their begin; an event precedes those that it contains."""
+        """All events that have ended, in the order of their starts; an event precedes those that it contains."""
         return tuple(sorted(self._events, key=lambda event: (event.begin, -event.end)))
 
     @property
     def memory(self) -> tuple[Memory, ...]:
-        """The memory in use: at the begin, after each allocation, and at the end unless the device is closed."""
+        """The memory in use: at the start, after each allocation, and at the end unless the device is closed."""
         return tuple(self._memory)
 
     @property
     def peak_bytes(self) -> int:
-        """The most that `Memory.buffer_bytes` was."""
+        """Maximum of `Memory.buffer_bytes`."""
         return max((memory.buffer_bytes for memory in self._memory), default=0)
 
     def trace(self) -> dict[str, Any]:
         """A trace in Chrome's Trace Event Format, ready for JSON: chrome://tracing and Perfetto show it.
 
-        Each thread has a track, and so has the device. While a thread waits for a submission, its track shows
-        `submission`, and the device's track shows what was submitted. A counter shows the bytes of tensors and of free
-        memory.
+        Each thread and the device have a track. While a thread waits for a submission, its track shows `submission`,
+        and the device's track the submitted work. A counter shows the bytes of tensors and of free memory.
         """
         process = os.getpid()
         # A number that no thread has; Perfetto takes 0 for the main thread.

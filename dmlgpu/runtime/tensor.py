@@ -20,7 +20,7 @@ from dmlgpu.runtime.engine import Engine
 
 
 class Owner(Protocol):
-    """What a tensor or an operator needs of its device, whose module imports this one."""
+    """The parts of a device that tensors and operators use; its module imports this one."""
 
     info: DeviceInfo
     limits: Limits
@@ -32,7 +32,7 @@ _SHOWN, _SHOWN_BYTES = 6, 1 << 20
 
 
 class DeviceTensor:
-    """A tensor in the memory of a device; nothing is downloaded until asked. Made by `Device.tensor` and by operators.
+    """A tensor in the memory of a device, from `Device.tensor` or an operator; only `numpy()` and the like download it.
 
     NumPy's functions accept it: argmax, argmin, max, min, sum, prod and mean run on the device, all others download it.
     Python's operators do not accept it, so that every copy is visible as a call of `numpy()`. It hashes by identity.
@@ -42,7 +42,7 @@ class DeviceTensor:
     __array_priority__ = 1000
 
     def __init__(self, device: Owner, desc: TensorDesc) -> None:
-        """Callers hold the lock of the device, and know that it is open and that the tensor may fit."""
+        """Callers hold the device's lock, and have checked that it is open and that the tensor may fit."""
         self._device, self._desc, self._shape = device, desc, desc.sizes
         self._engine = device._engine
         self._full_segment = device.limits.full_segment(desc)
@@ -50,7 +50,7 @@ class DeviceTensor:
 
     @property
     def device(self) -> Any:
-        """The `Device` in whose memory it is."""
+        """Its `Device`."""
         return self._device
 
     @property
@@ -60,7 +60,7 @@ class DeviceTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape in NumPy: the sizes of the descriptor, or () for one element, as DirectML has no such tensors."""
+        """Its shape in NumPy: the sizes of the descriptor, or (), which DirectML lacks, for one element."""
         return self._shape
 
     @shape.setter
@@ -89,7 +89,7 @@ class DeviceTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements, gaps not counted."""
+        """Bytes of the elements, without gaps."""
         return self._desc.element_count * self._desc.data_type.numpy.itemsize
 
     def __len__(self) -> int:
@@ -98,14 +98,14 @@ class DeviceTensor:
         return self.shape[0]
 
     def reshape(self, *shape: Any) -> DeviceTensor:
-        """The same elements and the same memory under another shape.
+        """A tensor of another shape that shares the memory.
 
         Args:
-            shape: sizes, or a sequence of them; one size may be -1, and then follows from the others.
+            shape: sizes, or a sequence of them; one size may be -1, which is inferred.
 
         Raises:
-            DescriptorError: the sizes do not fit the number of elements, there are more than 8 sizes, or the tensor is
-                not packed.
+            DescriptorError: the sizes do not match the number of elements, there are more than 8 sizes, or the tensor
+                is not packed.
         """
         sizes = integers("DeviceTensor", "shape", shape[0] if len(shape) == 1 and np.iterable(shape[0]) else shape)
         rest = math.prod(size for size in sizes if size != -1)

@@ -404,7 +404,7 @@ def test_one_memory_for_two_outputs(any_device):
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps], ids=["copy", "deepcopy", "pickle"])
 def test_what_is_on_a_device_cannot_be_copied(device, duplicate):
     for thing, instead in (
-        (device, f"open Device({device.info.index}) where it is needed"),
+        (device, f"open Device({device.info.index}) there"),
         (device.tensor(X), "use .numpy() for an array"),
         (device.compile(ArgmaxOperatorDesc.of(X)), "Device.compile(desc) makes another"),
     ):
