@@ -1,7 +1,7 @@
-"""Lists Vulkan devices and what they offer.
+"""Lists Vulkan devices and their properties.
 
-Kompute reports little of that, and the original kp ends the process if a driver refuses something. So dmlgpu asks
-Vulkan before it asks Kompute.
+Kompute reports few of these, and the original kp ends the process if a driver refuses a call. dmlgpu therefore asks
+Vulkan before it calls Kompute.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class DeviceInfo:
     subgroup_size: int
     """Invocations of a subgroup; on a CPU driver those of a SIMD vector."""
     heaps: tuple[int, ...]
-    """Size of every memory heap."""
+    """Sizes of the memory heaps."""
     device_heap: int
-    """The heap from which Kompute allocates memory of the device."""
+    """The heap from which Kompute allocates device memory."""
     host_heap: int
-    """The heap from which Kompute allocates memory that the host sees."""
+    """The heap from which Kompute allocates memory that the host maps."""
     unified: bool
-    """Whether the memory that the host sees is cached memory of the device: no copy is needed between the two."""
+    """Whether the memory that the host maps is cached device memory, so that no copies are needed."""
 
     def as_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""
@@ -91,11 +91,11 @@ def loader_version() -> str:
 
 
 def devices() -> tuple[DeviceInfo, ...]:
-    """The Vulkan devices of this machine that have all that Kompute and plans need. It opens none.
+    """The Vulkan devices of this machine that dmlgpu can use. It opens none.
 
     Raises:
         DeviceError: there is no Vulkan loader, no driver, or no such device, or a driver fails to load; the message
-            says what is wrong, what devices lack, and what to install. Or this process is a fork where drivers may
+            names the reason, what devices lack, and what to install. Or this process is a fork in which drivers may
             hang.
 
     Example:
@@ -110,7 +110,7 @@ def devices() -> tuple[DeviceInfo, ...]:
 
 
 def loader_messages() -> list[tuple[str, str]]:
-    """What the loader reports of drivers and layers when it makes an instance: error, warning or info, and a text.
+    """The loader's messages on drivers and layers when it creates an instance: error, warning or info, and a text.
 
     Raises:
         DeviceError: as `loader_version`.
