@@ -258,7 +258,7 @@ REFUSED = {
     "explain argmax float32 3 axes=0 axes=0": "argmax.axes: '0' ... axes is given twice",
     "explain argmax float32 3 axes=1": "ArgmaxOperatorDesc.axes[0]: 1 is out of range",
     "explain argmax float32 3 axis=1": "ArgmaxOperatorDesc.axis: 1 is out of range; allowed are -1 to 0",
-    "explain argmax float32 3 axis=0 axes=0": "ArgmaxOperatorDesc.axes: (0,) is given beside axis=(0,)",
+    "explain argmax float32 3 axis=0 axes=0": "ArgmaxOperatorDesc.axes: (0,) is given beside axis=0;",
     "explain argmax float32 3 dim=1": "argmax: 'dim=1' is not allowed; write axis\n",
     "explain argmax float32 3 \"axes=b'0'\"": f"argmax.axes: \"b'0'\" ... {INTEGERS}",
     "explain argmax float32 3 input_tensor=1": "argmax: 'input_tensor=1' ... axes, axis_direction",
