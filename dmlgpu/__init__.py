@@ -25,6 +25,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
+from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.descriptors.top_k import TopK1OperatorDesc, TopKOperatorDesc
 from dmlgpu.errors import (
@@ -101,6 +102,7 @@ __all__ = [
     "Profile",
     "ReduceFunction",
     "ReduceOperatorDesc",
+    "RoiPoolingOperatorDesc",
     "SettingError",
     "TensorDesc",
     "TopK1OperatorDesc",

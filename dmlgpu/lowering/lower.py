@@ -20,6 +20,7 @@ from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
 from dmlgpu.lowering.kernels.pool_small import PoolSmall
 from dmlgpu.lowering.kernels.reduce import Reduce
+from dmlgpu.lowering.kernels.roi_pool import RoiPool
 from dmlgpu.lowering.kernels.rows import Rows
 from dmlgpu.lowering.kernels.scatter import Scatter
 from dmlgpu.lowering.kernels.top_k import TopK
@@ -31,6 +32,7 @@ from dmlgpu.lowering.problem import (
     Lines,
     OutputTensor,
     Problem,
+    Regions,
     Role,
     Scattered,
     Source,
@@ -110,6 +112,7 @@ KERNELS: dict[type, tuple[type[Kernel], ...]] = {
     Windows: (PoolSmall, PoolSeparable, PoolDirect),
     CoveringWindows: (PoolBackwardSmall, PoolBackwardSeparable, PoolBackward),
     Scattered: (Scatter,),
+    Regions: (RoiPool,),
     Lines: (TopK,),
 }
 # Of exact sums.

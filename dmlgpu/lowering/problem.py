@@ -35,6 +35,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
     ShortSumOperatorDesc,
 )
+from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc
 from dmlgpu.descriptors.top_k import TopK1OperatorDesc
 from dmlgpu.descriptors.window import Window
@@ -163,6 +164,16 @@ class Scattered:
 
 
 @dataclass(frozen=True)
+class Regions:
+    """A second source holds regions of the first one, in rows: an output has the elements of a bin of one."""
+
+    pooled_size: tuple[int, int]
+    """Bins of a region along height and width."""
+    scale: float
+    """What the corners of regions are multiplied by."""
+
+
+@dataclass(frozen=True)
 class Lines:
     """The outputs of a line are its first k elements in order. Lines are numbered outer * inner.size + inner."""
 
@@ -236,7 +247,7 @@ class Problem:
     """A computation on the first source, helped by the others. All outputs have the same sizes."""
 
     sources: tuple[Source, ...]
-    domain: Axes | Windows | CoveringWindows | Scattered | Lines
+    domain: Axes | Windows | CoveringWindows | Scattered | Lines | Regions
     accumulator: Accumulator
     outputs: tuple[OutputTensor, ...]
 
@@ -475,6 +486,13 @@ def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
 def _max_unpooling(desc: MaxUnpoolingOperatorDesc) -> tuple[Problem, ...]:
     sources = Source(desc.input_tensor), Source(desc.indices_tensor, number=1)
     return (Problem(sources, Scattered(), Last(), (OutputTensor(desc.output_tensor, Result.VALUE),)),)
+
+
+@problems_of.register
+def _roi_pooling(desc: RoiPoolingOperatorDesc) -> tuple[Problem, ...]:
+    sources = Source(desc.input_tensor), Source(desc.roi_tensor, number=1)
+    regions = Regions(desc.pooled_size, desc.spatial_scale)
+    return (Problem(sources, regions, Selection(), (OutputTensor(desc.output_tensor, Result.VALUE),)),)
 
 
 @problems_of.register

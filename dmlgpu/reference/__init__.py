@@ -25,6 +25,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
     ShortSumOperatorDesc,
 )
+from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import Array, as_array, check
 from dmlgpu.descriptors.top_k import TopK1OperatorDesc
 from dmlgpu.reference.pooling import (
@@ -35,6 +36,7 @@ from dmlgpu.reference.pooling import (
     max_pooling,
     max_pooling_grad,
     max_unpooling,
+    roi_pooling,
 )
 from dmlgpu.reference.reduction import arg, exact_sum, exactly_reduced, extremum, reduce, short_sum, top_k
 
@@ -88,3 +90,4 @@ _reference.register(LpPooling1OperatorDesc, lp_pooling)
 _reference.register(AveragePoolingGradOperatorDesc, average_pooling_grad)
 _reference.register(MaxPoolingGradOperatorDesc, max_pooling_grad)
 _reference.register(MaxUnpoolingOperatorDesc, max_unpooling)
+_reference.register(RoiPoolingOperatorDesc, roi_pooling)

@@ -19,6 +19,7 @@ from dmlgpu.descriptors.pooling import (
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
 )
+from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import Array, TensorDesc
 from dmlgpu.reference.bounds import Bounds, bounds_of, relative_error, rounded, sum_error, summed, through
 from dmlgpu.reference.reduction import nearest, units
@@ -233,6 +234,40 @@ def max_unpooling(desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> t
         if index < output.size:
             output[index] = value
     return (output.reshape(desc.output_tensor.sizes),)
+
+
+def roi_pooling(desc: RoiPoolingOperatorDesc, x: Array, rois: Array) -> tuple[Array, ...]:
+    """The maxima of the bins of each region; 0 where a bin is empty."""
+    output = np.zeros(desc.output_tensor.sizes, x.dtype)
+    batches, channels, *size = x.shape
+    corners = _corners(rois[0, 0, :, 1:], desc.spatial_scale)
+    for r, (batch, (x1, y1, x2, y2)) in enumerate(zip(rois[0, 0, :, 0], corners, strict=True)):
+        if not -1 < float(batch) < batches:
+            continue
+        bins = [_bins(*ends) for ends in zip((y1, x1), (y2, x2), desc.pooled_size, size, strict=True)]
+        for (i, rows), (j, columns) in itertools.product(*map(enumerate, bins)):
+            elements = x[int(batch), :, rows, columns].reshape(channels, -1)
+            if elements.size:
+                # The first NaN, or else the first maximum.
+                output[r, :, i, j] = elements[np.arange(channels), elements.argmax(1)]
+    return (output,)
+
+
+def _corners(corners: Array, scale: float) -> list[list[int]]:
+    """Corners times the scale in float32, rounded to integers, halves away from 0; NaN is 0."""
+    with np.errstate(all="ignore"):
+        products = corners.astype(np.float32) * np.float32(scale)
+    products = np.where(np.isnan(products), 0, products).astype(np.float64)
+    magnitudes = np.floor(np.minimum(abs(products), 1 << 30) + 0.5)
+    return [[*map(int, row)] for row in np.copysign(magnitudes, products)]
+
+
+def _bins(first: int, last: int, count: int, size: int) -> list[slice]:
+    """The bins from first to last, of which one begins and ends with the elements that it shares with a neighbour."""
+    elements = max(last - first + 1, 1)
+    begins = [first + i * elements // count for i in range(count)]
+    ends = [first - (-(i + 1) * elements // count) for i in range(count)]
+    return [slice(*np.clip([begin, end], 0, size)) for begin, end in zip(begins, ends, strict=True)]
 
 
 def sums(desc: AveragePooling1OperatorDesc | LpPooling1OperatorDesc, terms: Array) -> Array:

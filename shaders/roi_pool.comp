@@ -1,0 +1,154 @@
+#version 430
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// Maxima of the bins of regions. A row of `rois` has a region's batch entry, and its first and last column and row.
+//
+// An invocation computes a tile of outputs: a row of bins of a region and channel, or one bin. It takes the elements of
+// a bin, in row-major order; or with TO_PARTIALS one split of them. All splits of a bin but the last ones have as many:
+//
+//   bin of 3 x 5, 4 splits     0 0 0 0 1
+//                              1 1 1 2 2
+//                              2 2 3 3 3
+//
+// Regions are computed with integers: drivers may round products of floats in either direction.
+
+#define POOLING
+#include "core/source.glsl"
+#include "accumulator.glsl"
+
+layout(set = 0, binding = 2) buffer Target { uint target[]; };
+layout(set = 0, binding = 3) readonly buffer Rois { uint rois[]; };
+
+layout(push_constant) uniform Push {
+    uint stride[4];        // of the input
+    uint batch_count;
+    uint channel_count;
+    uint size[2];          // height and width of the input
+    uint pooled_size[2];
+    uint scale_mantissa;   // the scale is scale_mantissa * 2^scale_exponent, with 24 bits
+    uint scale_exponent;
+    uint roi_stride[2];    // of a region, and of its numbers
+    uint rois_base;        // address + rois_base is the place in the buffer, in elements
+    uint first_output;     // the outputs of this dispatch: the first, and how many
+    uint output_count;
+    uint tile;             // outputs of an item
+    uint bin_splits;       // of all dispatches
+    uint split_begin;      // the splits of this dispatch: the first, and how many
+    uint split_count;
+    uint source_first;     // as in source.glsl
+    uint source_count;
+    uint source_base;
+    uint target_base;      // number of an output + target_base is its place; TO_PARTIALS: where they begin, in words
+} push;
+
+const uint MOST = 1u << 30;  // coordinates beyond are taken for it
+
+// The pattern of the 32-bit float that has the value of an element.
+uint widened(Bits bits)
+{
+#if BITS == 16
+    uint magnitude = bits & 0x7FFF, sign = (bits & 0x8000) << 16;
+    // A denormal is its mantissa * 2^-24.
+    uint denormal = floatBitsToUint(float(magnitude)) - (24u << 23);
+    uint widened = magnitude >= 0x7C00 ? (magnitude << 13) + 0x70000000 : (magnitude << 13) + 0x38000000;
+    widened = magnitude < 0x400 ? denormal : widened;
+    return sign | (magnitude == 0 ? 0 : widened);
+#else
+    return bits;
+#endif
+}
+
+// A coordinate times the scale, as a float; then rounded to an integer, halves away from 0.
+int scaled(uint coordinate)
+{
+    uint magnitude = coordinate & 0x7FFFFFFF, fraction = magnitude & 0x7FFFFF;
+    // The coordinate is mantissa * 2^exponent, with 24 bits: of denormals they are shifted to the left.
+    int shift = magnitude < 0x800000 ? 23 - findMSB(max(fraction, 1)) : 0;
+    uint mantissa = magnitude < 0x800000 ? fraction << shift : fraction | 0x800000;
+    int exponent = int(max(magnitude >> 23, 1)) - 150 - shift;
+    // The product of both has 47 or 48 bits. The upper 24 become those of the float, of two equally near ones the even.
+    uint high, low;
+    umulExtended(mantissa, push.scale_mantissa, high, low);
+    uint upper = high << 8 | low >> 24, missing = upper < 0x800000 ? 1 : 0, lower = low << missing & 0xFFFFFF;
+    upper = upper << missing | (low >> 23 & missing);
+    upper += lower + (upper & 1) > 0x800000 ? 1 : 0;
+    exponent += int(push.scale_exponent + 24 - missing);
+    uint left = upper << clamp(exponent, 0, 7), half_unit = 1 << clamp(-1 - exponent, 0, 25);
+    uint right = (upper + half_unit) >> clamp(-exponent, 0, 26), number = exponent < 0 ? right : left;
+    number = max(exponent > 6 ? MOST : 0, min(number, MOST));
+    number = magnitude == 0x7F800000 ? MOST : number;
+    number = magnitude == 0 || magnitude > 0x7F800000 ? 0 : number;
+    int positive = int(number), negative = -positive;
+    return coordinate >= 0x80000000 ? negative : positive;
+}
+
+// A batch entry, rounded toward 0; NONE where there is none.
+uint batch_of(uint pattern)
+{
+    uint none = NONE, batch = uint(uintBitsToFloat(min(pattern, 0x4F7FFFFF)));  // the greatest float below 2^32
+    batch = pattern >= 0x4F800000 ? none : batch;
+    return pattern >= 0x80000000 && pattern < 0xBF800000 ? 0 : batch;  // between -1 and 0
+}
+
+// The elements first to last of a region, clamped to `size` elements of the input, that bin number `at` has: from
+// begin, before end.
+struct Range {
+    int begin;
+    int end;
+};
+Range bin_of(int first, int last, uint at, uint bins, uint size)
+{
+    // floor(at * count / bins) and ceil((at + 1) * count / bins), without products of more than 32 bits.
+    uint count = last < first ? 1 : uint(last - first) + 1, least = count / bins, more = count - least * bins;
+    uint begin = at * least + at * more / bins, end = (at + 1) * least + ((at + 1) * more + bins - 1) / bins;
+    return Range(clamp(first + int(begin), 0, int(size)), clamp(first + int(end), 0, int(size)));
+}
+
+void main()
+{
+    uint output_count = push.output_count, tile = push.tile, splits = push.bin_splits;
+    source_first = push.source_first;
+    source_count = push.source_count;
+    source_base = push.source_base;
+    uint row_stride = push.stride[2], column_stride = push.stride[3];
+    uint tiles = (output_count - 1) / tile + 1;
+    Items mine = items_of(tiles * push.split_count);
+    uint item = mine.next;
+    for (; item < mine.end; item += ITEM_STRIDE) {
+        uint split = item / tiles, i = (item - split * tiles) * tile, end = min(output_count, i + tile);
+        uint number = push.first_output + i, row = number / push.pooled_size[1], plane = row / push.pooled_size[0];
+        uint column = number - row * push.pooled_size[1], region = plane / push.channel_count;
+        uint roi = region * push.roi_stride[0] + push.rois_base, step = push.roi_stride[1];
+        uint batch = batch_of(widened(LOAD(rois, roi)));
+        int left = scaled(widened(LOAD(rois, roi + step))), top = scaled(widened(LOAD(rois, roi + 2 * step)));
+        int right = scaled(widened(LOAD(rois, roi + 3 * step))), bottom = scaled(widened(LOAD(rois, roi + 4 * step)));
+        Range rows = bin_of(top, bottom, row - plane * push.pooled_size[0], push.pooled_size[0], push.size[0]);
+        uint height = batch < push.batch_count ? uint(rows.end - rows.begin) : 0;
+        uint origin = batch * push.stride[0] + (plane - region * push.channel_count) * push.stride[1];
+        for (; i < end; ++i, ++column) {
+            Range columns = bin_of(left, right, column, push.pooled_size[1], push.size[1]);
+            uint width = uint(columns.end - columns.begin), count = height * width;
+            uint most = max(count, 1);  // an empty bin has one element, 0
+            uint split_size = (most - 1) / splits + 1, at = split + push.split_begin;
+            uint first = at > (most - 1) / split_size ? most : at * split_size;
+            uint behind = first + min(split_size, most - first);
+            uint y = first / max(width, 1), x = first - y * width;
+            uint address = origin + (uint(rows.begin) + y) * row_stride + (uint(columns.begin) + x) * column_stride;
+            State state = empty_from(first);
+            if (count == 0)
+                state = state_of(operand_of(Bits(0)), 0);
+            for (uint index = first; index < min(behind, count); ++index) {
+                if (!SEGMENTED || address - source_first < source_count)
+                    accumulate(state, operand_of(LOAD(source, address + source_base)), index);
+                bool ends = ++x == width;
+                x = ends ? 0 : x;
+                address += ends ? row_stride - (width - 1) * column_stride : column_stride;
+            }
+            if (TO_PARTIALS)
+                STORE_PARTIAL(target, (split * output_count + i) * PARTIAL_WORDS + push.target_base, state, 1)
+            else
+                STORE_ELEMENT(target, push.first_output + i + push.target_base, value_of(state, 1))
+        }
+    }
+    report(item, mine.end);
+}
