@@ -51,6 +51,7 @@ from dmlgpu.functions import (
     mean,
     prod,
     reduce,
+    roi_pooling,
     top_k,
     verify,
 )
@@ -126,6 +127,7 @@ __all__ = [
     "prod",
     "reduce",
     "reference",
+    "roi_pooling",
     "top_k",
     "verify",
 ]

@@ -29,6 +29,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
     axes_of,
 )
+from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import (
     MAX_ELEMENTS,
     MAX_RANK,
@@ -383,6 +384,22 @@ def max_unpooled(x: Operand, indices: Operand, output_sizes: Any) -> Call:
     desc = MaxUnpoolingOperatorDesc.of(tensors[0], sizes, indices_tensor=tensors[1])
     shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
     return Call(desc, shape, (x.native,), fill=_fill_of(shape))
+
+
+def roi_pooled(x: Operand, rois: Operand, pooled_size: Any, spatial_scale: Any) -> Call:
+    """The maxima of the bins of regions."""
+    kind, name = RoiPoolingOperatorDesc, RoiPoolingOperatorDesc.__name__
+    if len(x.shape) != 4 or 0 in x.shape[2:]:
+        raise DescriptorError(f"{name}.input_tensor.sizes: {x.shape} is not allowed; allowed is (N, C, height, width)")
+    if len(rois.shape) != 2 or rois.shape[1] != 5:
+        raise DescriptorError(f"{name}.roi_tensor.sizes: {rois.shape} is not allowed; allowed is (regions, 5)")
+    source, regions = (
+        each.tensor(f"{name}.{field}", kind.types[field]) for each, field in ((x, "input_tensor"), (rois, "roi_tensor"))
+    )
+    desc = kind.of(source, _with_leading(regions, 0), pooled_size, spatial_scale)
+    shape = (rois.shape[0], x.shape[1], *desc.pooled_size)
+    # Where there is no batch entry, all regions lie outside.
+    return Call(desc, shape, (x.native,), fill=0 if 0 in x.shape + shape else None)
 
 
 def _fill_of(shape: Shape) -> float | None:

@@ -676,6 +676,50 @@ def max_unpooling(x: Operand, indices: Operand, output_sizes: Ints, **where: Unp
     return calls.max_unpooled(x, indices, output_sizes)
 
 
+class _RoiPooling(Protocol):
+    """`roi_pooling`, whose result is like x."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, x: DeviceTensor, rois: ArrayLike, pooled_size: Ints, spatial_scale: float = ..., **where: Unpack[Where]
+    ) -> DeviceTensor: ...
+    @overload
+    def __call__(
+        self, x: ArrayLike, rois: ArrayLike, pooled_size: Ints, spatial_scale: float = ..., **where: Unpack[Where]
+    ) -> Array: ...
+
+
+_roi_pooling: Callable[[Any], _RoiPooling] = function_of_arrays("x", "rois", like="x")
+
+
+@_roi_pooling
+def roi_pooling(
+    x: Operand, rois: Operand, pooled_size: Ints, spatial_scale: float = 1.0, **where: Unpack[Where]
+) -> Call:
+    """The maxima of the bins of regions of interest: `RoiPoolingOperatorDesc` of arrays.
+
+    Args:
+        x: (N, C, H, W); float32 or float16.
+        rois: (R, 5), of x's type: of each region the batch entry, x1, y1, x2 and y2: the first column and row, and the
+            last. Where x does not have the batch entry, results are 0, as of bins outside of x.
+        pooled_size: bins of a region, (height, width); an int stands for equal height and width.
+        spatial_scale: what corners are multiplied by, before they are rounded.
+        out, device: as for `argmax`.
+
+    Returns:
+        An array of (R, C, height, width), or a device tensor if x is one. Errors as of `argmax`.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> x = np.arange(36, dtype=np.float32).reshape(1, 1, 6, 6)
+        >>> dmlgpu.roi_pooling(x, np.float32([[0, 0, 0, 5, 5], [0, 1, 1, 1, 2]]), (2, 1)).tolist()
+        [[[[17.0], [35.0]]], [[[7.0], [13.0]]]]
+    """
+    return calls.roi_pooled(x, rois, pooled_size, spatial_scale)
+
+
 def verify(
     desc: OperatorDesc, *inputs: Any, flags: ExecutionFlags = ExecutionFlags.NONE, device: Selector = None
 ) -> Any:

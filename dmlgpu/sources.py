@@ -126,6 +126,7 @@ _ELSEWHERE = {
     "kernel_size": "window_size",
     "norm_type": "p",
     "output_data_type": "dtype",
+    "output_size": "pooled_size",
     "pool_size": "window_size",
     "progress": "dmlgpu.chunked(x, progress=...) for x",
     "return_index": "output_indices",
