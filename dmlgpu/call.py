@@ -396,7 +396,7 @@ def roi_pooled(x: Operand, rois: Operand, pooled_size: Any, spatial_scale: Any) 
     source, regions = (
         each.tensor(f"{name}.{field}", kind.types[field]) for each, field in ((x, "input_tensor"), (rois, "roi_tensor"))
     )
-    desc = kind.of(source, _with_leading(regions, 0), pooled_size, spatial_scale)
+    desc = kind.of(source, pooled_size, spatial_scale, roi_tensor=_with_leading(regions, 0))
     shape = (rois.shape[0], x.shape[1], *desc.pooled_size)
     # Where there is no batch entry, all regions lie outside.
     return Call(desc, shape, (x.native,), fill=0 if 0 in x.shape + shape else None)

@@ -43,10 +43,15 @@ _LINES = (
     Sample((3, 2500), {"axis": 1, "k": 20, "indices_data_type": UINT32}),
     Sample((40, 36), {"axis": 0, "k": 40, "indices_data_type": UINT64, "axis_direction": INCREASING}),
 )
+# Regions of several elements a bin, and of less than one.
+_REGIONS = (
+    Sample((2, 2, 12, 11), {"roi_count": 10, "pooled_size": (3, 2), "spatial_scale": 1.0}),
+    Sample((1, 3, 5, 6), {"roi_count": 9, "pooled_size": (4, 7), "spatial_scale": 0.3}),
+)
 
 
 def descs(operator: Operator, data_type: DataType) -> tuple[OperatorDesc, ...]:
-    by_field = {"axes": _REDUCTIONS, "window_size": _WINDOWS, "k": _LINES}
+    by_field = {"axes": _REDUCTIONS, "window_size": _WINDOWS, "k": _LINES, "pooled_size": _REGIONS}
     samples = next((samples for field, samples in by_field.items() if field in operator.fields), _PLACES)
     return tuple(operator.on(sample, data_type) for sample in samples)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
-from dmlgpu.descriptors.tensor import TensorDesc, integer, integers, is_integer
+from dmlgpu.descriptors.tensor import TensorDesc, integers, is_integer, unsigned
 from dmlgpu.errors import DescriptorError, shown
 
 _FLOATS = DataType.FLOAT32, DataType.FLOAT16
@@ -27,7 +27,7 @@ class RoiPoolingOperatorDesc(OperatorDesc):
     is no multiple of them. A bin without elements gives 0. A NaN in a bin wins, and of several the first; a value has
     the bits of its element.
 
-    Decisions of docs/semantics.md: 5, 8, 9, 25.
+    Decisions of docs/semantics.md: 5, 8, 9, 27.
 
     Formula:
         batch, x1, y1, x2, y2 = roi[0, 0, r]; a corner is round(corner * spatial_scale), ties away from 0
@@ -51,7 +51,7 @@ class RoiPoolingOperatorDesc(OperatorDesc):
         >>> from dmlgpu import RoiPoolingOperatorDesc, verify
         >>> x = np.arange(1, 37, dtype=np.float32).reshape(1, 1, 6, 6)
         >>> rois = np.array([[[[0, 1, 1, 3, 2]]]], np.float32)
-        >>> verify(RoiPoolingOperatorDesc.of(x, rois, (2, 3)), x, rois).tolist()
+        >>> verify(RoiPoolingOperatorDesc.of(x, (2, 3), roi_tensor=rois), x, rois).tolist()
         [[[[8.0, 9.0, 10.0], [14.0, 15.0, 16.0]]]]
     """
 
@@ -64,21 +64,30 @@ class RoiPoolingOperatorDesc(OperatorDesc):
     pooled_size: tuple[int, int]
 
     @classmethod
-    def of(cls, input_tensor: Any, roi_tensor: Any, pooled_size: Any, spatial_scale: Any = 1.0) -> Self:
+    def of(
+        cls,
+        input_tensor: Any,
+        pooled_size: Any,
+        spatial_scale: Any = 1.0,
+        *,
+        roi_tensor: Any = None,
+        roi_count: int = 1,
+    ) -> Self:
         """The descriptor for an input; its output is inferred, and packed.
 
         Args:
             input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
-            roi_tensor: as for input_tensor; or the number of regions, for a packed one of the input's type.
             pooled_size: see the field; one integer for both.
             spatial_scale: see the field.
+            roi_tensor: as for input_tensor; None: packed, with the input's type and `roi_count` regions.
+            roi_count: used only if roi_tensor is None.
 
         Raises:
             DescriptorError: naming the field that breaks a rule.
         """
         source = TensorDesc.of(input_tensor)
-        if is_integer(roi_tensor):
-            rois = cls._packed("roi_tensor", source, (1, 1, integer(cls.__name__, "roi_tensor", roi_tensor), 5))
+        if roi_tensor is None:
+            rois = cls._packed("roi_tensor", source, (1, 1, unsigned(cls.__name__, "roi_count", roi_count, 1), 5))
         else:
             rois = TensorDesc.of(roi_tensor)
         size = _size(cls.__name__, (pooled_size,) * 2 if is_integer(pooled_size) else pooled_size)

@@ -254,7 +254,7 @@ def _check_count(node: _Node, name: str, count: int, *, required: bool = True) -
 
 def _camel(field: str) -> str:
     """The name of a field in DirectML's structures, such as WindowSize."""
-    return "".join(part.title() for part in field.split("_"))
+    return "".join(part.upper() if part == "roi" else part.title() for part in field.split("_"))
 
 
 def _descriptor(node: _Node) -> OperatorDesc:
@@ -286,6 +286,10 @@ def _field(name: str, node: _Node) -> Any:
         return node.member_of(*_ENUMERATIONS[name])
     if name == "include_padding":
         return node.flag()
+    if name == "spatial_scale":
+        return node.real()
+    if name == "pooled_size":
+        return node["Height"].integer(), node["Width"].integer()
     return node.integer() if name in ("p", "axis", "k") else tuple(entry.integer() for entry in node.entries())
 
 

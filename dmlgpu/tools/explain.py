@@ -40,7 +40,7 @@ _WORDS: dict[str, Mapping[str, Any]] = {
 _SUMMED = {data_type.name: data_type for data_type in SELECTED_TYPES if data_type is not DataType.FLOAT64}
 _DTYPES = {"mean": {name: _SUMMED[name] for name in ("FLOAT32", "FLOAT16")}, "prod": _SUMMED, "sum": _SUMMED}
 # Arguments that are one number.
-_NUMBERS = "p", "k"
+_NUMBERS = "p", "k", "roi_count", "spatial_scale"
 # The arguments that `of` takes as **window, and their defaults.
 _WINDOW = dict.fromkeys(WINDOW_FIELDS) | {"include_padding": False, "p": 2}
 _HOW = "the function of REDUCE is an argument, as in: reduce float32 8,100 function=SUM axis=1"
@@ -81,14 +81,17 @@ class Argument:
         raise DescriptorError(f"{field}: {shown(text)} is not allowed; allowed are {self}")
 
     def _entry(self, text: str) -> Any:
-        """An integer; of padding also a pair, written BEFORE:AFTER."""
+        """An integer, or a scale; of padding also a pair, written BEFORE:AFTER."""
+        if self.name == "spatial_scale":
+            return float(text)
         before, colon, after = text.partition(":" if self.name == "padding" else "\0")
         return (int(before), int(after)) if colon else int(text)
 
     def __str__(self) -> str:
-        integers = ["integers" if self.name in _NUMBERS else "integers between commas"]
-        integers[0] += ", or pairs BEFORE:AFTER" * (self.name == "padding")
-        return ", ".join([*(integers if self.words is None else self.words), *["None"] * (self.default is None)])
+        numbers = ["integers" if self.name in _NUMBERS else "integers between commas"]
+        numbers[0] = "numbers" if self.name == "spatial_scale" else numbers[0]
+        numbers[0] += ", or pairs BEFORE:AFTER" * (self.name == "padding")
+        return ", ".join([*(numbers if self.words is None else self.words), *["None"] * (self.default is None)])
 
 
 def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]) -> OperatorDesc:
@@ -121,7 +124,8 @@ def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]
         raise DescriptorError(
             f"type: {shown(data_type)} is not allowed; allowed are {listed(row.data_types, str.lower)}"
         )
-    given = {key: value if key in (*_NUMBERS, "axis") else _sequence(value) for key, value in given.items()}
+    plain = *_NUMBERS, "axis", "pooled_size"
+    given = {key: value if key in plain else _sequence(value) for key, value in given.items()}
     strides = given.pop("input_strides", None)
     source = TensorDesc(types[data_type.upper()], _sequence(Argument("sizes").value("sizes", sizes)), strides)
     desc: OperatorDesc = row.desc.of(**{row.source_field: source}, **given)  # type: ignore[attr-defined]

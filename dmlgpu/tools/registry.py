@@ -38,7 +38,8 @@ from dmlgpu.descriptors.reduction import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from dmlgpu.descriptors.tensor import Array, TensorDesc, packed_strides
+from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
+from dmlgpu.descriptors.tensor import Array, TensorDesc, bits, packed_strides
 from dmlgpu.descriptors.top_k import TopK1OperatorDesc, TopKOperatorDesc
 from dmlgpu.functions import (
     argmax,
@@ -50,6 +51,7 @@ from dmlgpu.functions import (
     max_pooling_grad,
     max_unpooling,
     reduce,
+    roi_pooling,
     top_k,
 )
 
@@ -119,7 +121,7 @@ class Operator:
 
     @property
     def fields(self) -> frozenset[str]:
-        """The fields of the descriptor: those with `axes` reduce, with `window_size` pool, with `k` sort."""
+        """The fields of the descriptor: with `axes` it reduces, with `window_size` or `pooled_size` it pools."""
         return frozenset(self.desc.__dataclass_fields__)  # type: ignore[attr-defined]
 
     def describes(self, desc: OperatorDesc) -> bool:
@@ -139,7 +141,7 @@ class Operator:
         Raises:
             DescriptorError: naming the field that breaks a rule.
         """
-        taken = {*self.fields, *self.options, "output_sizes"}
+        taken = {*self.fields, *self.options, "output_sizes", "roi_count"}
         given = {name: values[0] for name, values in self.options.items()} | arguments
         fields = {self.source_field: source} | {name: value for name, value in given.items() if name in taken}
         desc: OperatorDesc = self.desc.of(**fields)  # type: ignore[attr-defined]
@@ -163,11 +165,14 @@ def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[
 
     Args:
         desc: the operator.
-        fill: gives any array for a tensor. Of indices most then become those of an output, of its window if it has one.
+        fill: gives any array for a tensor. Of indices most then become those of an output, of its window if it has one,
+            and most regions lie at least in part in the input.
     """
     arrays = [fill(tensor) for tensor in desc.inputs]
     for i, field in enumerate(desc.input_fields):
-        if "indices" in field:
+        if isinstance(desc, RoiPoolingOperatorDesc) and field == "roi_tensor":
+            arrays[i] = _regions(desc, arrays[i])
+        elif "indices" in field:
             count = desc.outputs[0].element_count
             if isinstance(desc, MaxPoolingGradOperatorDesc):
                 arrays[i] = np.where(arrays[i] % 8 == 0, arrays[i], _in_windows(desc, arrays[i]))
@@ -184,6 +189,23 @@ def _in_windows(desc: MaxPoolingGradOperatorDesc, numbers: Array) -> Array:
         places[d] = places[d] * window.stride - window.start_padding + k.astype(np.int64) * window.dilation
     found: Array = np.ravel_multi_index(places, desc.output_gradient_tensor.sizes, mode="clip").astype(dtype)
     return found
+
+
+def _regions(desc: RoiPoolingOperatorDesc, rois: Array) -> Array:
+    """Regions with corners at quarters of elements, by the bits of any numbers; those near the input stay as they are.
+
+    So does every eighth.
+    """
+    numbers, (batches, _, height, width) = bits(rois).astype(np.int64), desc.input_tensor.sizes
+    numbers = (numbers ^ numbers >> 13) * 40503 >> 5
+    sizes = np.array([1, width, height, width, height])
+    with np.errstate(all="ignore"):
+        corners = (numbers % (6 * sizes) - sizes) / 4
+        corners[..., 3:] += corners[..., 1:3] - (sizes[1:3] % 7) / 4
+        corners /= desc.spatial_scale
+        corners[..., 0] = numbers[..., 0] % (8 * batches + 1) // 8
+        is_near = (abs(rois * desc.spatial_scale) < 4 * max(batches, height, width)).all(-1, keepdims=True)
+        return np.where(is_near | (numbers[..., 1:2] % 8 == 0), rois, corners.astype(rois.dtype))
 
 
 def with_outputs(desc: OperatorDesc, change: Callable[[TensorDesc], TensorDesc]) -> OperatorDesc:
@@ -255,6 +277,17 @@ _LINES = tuple(
         ((3, 5000), 1, 17, _packed, _packed),
     )
 )
+# For ROI_POOLING: several regions in bins of several elements, and of less than one; rows that share a word.
+_REGIONS = tuple(
+    Sample(sizes, {"roi_count": regions, "pooled_size": size, "spatial_scale": scale}, source, target)
+    for sizes, regions, size, scale, source, target in (
+        ((2, 3, 9, 12), 12, (2, 3), 1.0, _packed, _packed),
+        ((1, 2, 6, 5), 7, (7, 7), 0.25, _spaced, _packed),
+        ((3, 2, 8, 7), 9, (1, 1), 0.3, _reversed, _spaced),
+        ((2, 4, 5, 6), 5, (3, 2), 1.5, _broadcast, _reversed),
+        ((1, 1, 1, 1), 1, (1, 1), 1.0, _packed, _packed),
+    )
+)
 _INDEX_TYPES = {"output_data_type": INDEX_TYPES}
 _DIRECTIONS = {"axis_direction": tuple(AxisDirection)}
 _AVERAGES = {"include_padding": (False, True)}
@@ -283,6 +316,7 @@ OPERATORS = (
     Operator("MAX_POOLING2", MaxPooling2OperatorDesc, max_pooling, _WINDOWS, _INDICES),
     Operator("MAX_POOLING_GRAD", MaxPoolingGradOperatorDesc, max_pooling_grad, _WINDOWS, _INDICES),
     Operator("MAX_UNPOOLING", MaxUnpoolingOperatorDesc, max_unpooling, _PLACES, _GIVEN_INDICES),
+    Operator("ROI_POOLING", RoiPoolingOperatorDesc, roi_pooling, _REGIONS, {}),
     Operator("TOP_K", TopKOperatorDesc, None, _LINES, _SORTED_INDICES),
     Operator("TOP_K1", TopK1OperatorDesc, top_k, _LINES, _SORTED_INDICES | _DIRECTIONS),
 )

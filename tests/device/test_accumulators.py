@@ -195,10 +195,9 @@ def test_these_take_every_kernel():
             )
             for kernel in None, "pool_direct":
                 taken |= {dispatch.shader.module for dispatch in lower(desc, limits, kernel).dispatches}
-    # Those of gradients, of unpooling and of TOP_K have tests of their own.
-    others = tuple(
-        kernel for kernel in VARIANTS if kernel.startswith(("pool_backward", "scatter", "top_k")) or "shares" in kernel
-    )
+    # Those of gradients, of regions, of unpooling and of TOP_K have tests of their own.
+    names = "pool_backward", "roi_pool", "scatter", "top_k"
+    others = tuple(kernel for kernel in VARIANTS if kernel.startswith(names) or "shares" in kernel)
     assert taken == {f"{kernel}_sum_32" for kernel in VARIANTS if kernel not in others}
 
 

@@ -211,6 +211,16 @@ def unpooling(choices: Choices, data_type: DataType) -> Taken:
     return tensor(choices, data_type, sizes), {"output_sizes": (choices.integer(1, 9), choices.integer(1, 9))}
 
 
+def regions(choices: Choices, data_type: DataType) -> Taken:
+    sizes = [choices.integer(1, 3), choices.integer(1, 3), choices.integer(1, 12), choices.integer(1, 12)]
+    # So few that they fit any segment.
+    rois = tensor(choices, data_type, (1, 1, choices.integer(1, 3), 5))
+    size = choices.integer(1, 5), choices.integer(1, 5)
+    return tensor(choices, data_type, sizes), {
+        "roi_tensor": rois, "pooled_size": size, "spatial_scale": choices.of((1, 0.5, 0.0625, 0.3, 3, 1e-39, 1e30))
+    }  # fmt: skip
+
+
 def lines(choices: Choices, data_type: DataType, long: bool) -> Taken:
     source, arguments = reduction(choices, data_type, long)
     axis = arguments["axes"][0]
@@ -242,6 +252,8 @@ def operator(
         source, arguments = reduction(choices, data_type, long)
     elif "k" in kind.fields:
         source, arguments = lines(choices, data_type, long)
+    elif "pooled_size" in kind.fields:
+        source, arguments = regions(choices, data_type)
     else:
         source, arguments = unpooling(choices, data_type)
     options = {name: choices.of(values) for name, values in kind.options.items()}

@@ -18,6 +18,7 @@ from dmlgpu import (
     MaxUnpoolingOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
+    RoiPoolingOperatorDesc,
     TensorDesc,
     TopKOperatorDesc,
 )
@@ -80,6 +81,23 @@ def test_elements_that_bins_miss(counter, variant, sizes, strides, axes):
     assert first.shader.variant == variant
     assert first.loads > Limits.invocation_loads / 2
     assert counter.iterations(first, 4) > first.loads / 2
+    check(counter, plan)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "regions", "size"),
+    [((1, 1, 90, 100), 1 << 11, 1), ((1, 1, 50, 50), 1 << 12, (3, 7)), ((1, 1, 300, 400), 3, 1)],
+    ids=["bins", "rows", "splits"],
+)
+def test_bins_of_whole_planes(counter, sizes, regions, size):
+    """All regions are infinite."""
+    counter = Counter(device_of(DRIVERS["lavapipe"]).index, 0, 0xFF800000, 0xFF800000, 0x7F800000, 0x7F800000)
+    desc = RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, sizes), size, roi_count=regions)
+    plan = lower(desc, Limits(1 << 27, 64, 4, simd_width=8))
+    first = plan.dispatches[0]
+    assert first.shader.variant == "roi_pool"
+    assert first.loads > Limits.invocation_loads / 2
+    assert counter.iterations(first, 4) > first.loads / 10
     check(counter, plan)
 
 
@@ -193,6 +211,7 @@ def grad(kind, data_type, sizes, window, strides=(1, 1)):
             "scatter",
             MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096), (0, 0, 4097, 1)), (4096, 4096)),
         ),
+        ("roi_pool", RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1, 1)), 1, roi_count=1 << 20)),
         ("top_k_sort", TopKOperatorDesc.of(TensorDesc(FLOAT32, (4, 1 << 22)), 3)),
         ("top_k_merge", TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), 1 << 21)),
         ("top_k_write", TopKOperatorDesc.of(TensorDesc(UINT8, (1 << 21,)), 1 << 21)),
@@ -292,6 +311,7 @@ def too_long():
         source, indices = TensorDesc(FLOAT32, PLANE, strides), TensorDesc(UINT32, PLANE, strides)
         unpooling = MaxUnpoolingOperatorDesc.of(source, PLANE, indices_tensor=indices)
         yield lower(dataclasses.replace(unpooling, output_tensor=source), ONE)
+    yield lower(RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1, 1)), 1, roi_count=1 << 22), ONE)
     yield lower(TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), 1 << 21), ONE)
 
 

@@ -23,6 +23,7 @@ from dmlgpu import (
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
+    RoiPoolingOperatorDesc,
     TensorDesc,
     TopK1OperatorDesc,
     reference,
@@ -237,8 +238,44 @@ def check_top_k(desc, x):
         assert bits(values[at]) == bits(lines[at][order])
 
 
+def literal_corner(corner, scale):
+    """A float32 product, rounded to the nearest integer, of two the one that is farther from 0."""
+    with np.errstate(all="ignore"):
+        product = float(np.float32(0 if is_nan(corner) else corner) * np.float32(scale))
+    whole = int(min(abs(product), 2.0**30) + 0.5)
+    return whole if product > 0 else -whole
+
+
+def literal_bin(first, last, number, count, size):
+    """The elements, of a dimension of this size, of a bin."""
+    length = Fraction(max(last - first + 1, 1), count)
+    begin, end = first + math.floor(number * length), first + math.ceil((number + 1) * length)
+    return range(min(max(begin, 0), size), min(max(end, 0), size))
+
+
+def check_roi_pooling(desc, x, rois):
+    (output,) = reference(desc, x, rois)
+    for r, c, i, j in np.ndindex(output.shape):
+        batch, *corners = rois[0, 0, r].tolist()
+        x1, y1, x2, y2 = (literal_corner(corner, desc.spatial_scale) for corner in corners)
+        best = 0.0
+        if -1 < batch < x.shape[0]:
+            rows, columns = (
+                literal_bin(*bounds)
+                for bounds in zip((y1, x1), (y2, x2), (i, j), desc.pooled_size, x.shape[2:], strict=True)
+            )
+            elements = [x[int(batch), c, y, z] for y in rows for z in columns]
+            best = elements[0] if elements else best
+            for element in elements:
+                best = element if wins(element, best, False, False) else best
+        assert bits(output[r, c, i, j]) == bits(x.dtype.type(best))
+
+
 def check(desc: OperatorDesc, x, *others):
     values = desc.canonical()
+    if isinstance(values, RoiPoolingOperatorDesc):
+        check_roi_pooling(values, x, *others)
+        return
     if isinstance(values, TopK1OperatorDesc):
         check_top_k(values, x)
         return

@@ -769,6 +769,7 @@ def test_profile_runs_the_dispatches_of_a_model(driver, capsys, monkeypatch, tmp
 REQUIRED = {
     "AVERAGE_POOLING_GRAD": ["output_sizes=1,2,10,9"],
     "MAX_UNPOOLING": ["output_sizes=1,2,18,16"],
+    "ROI_POOLING": ["pooled_size=2,3", "spatial_scale=0.5", "roi_count=4"],
     "TOP_K": ["k=3", "axis=2"],
     "TOP_K1": ["k=3", "axis_direction=increasing"],
 }

@@ -33,6 +33,7 @@ from dmlgpu import (
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
+    RoiPoolingOperatorDesc,
     TensorDesc,
     TopK1OperatorDesc,
     TopKOperatorDesc,
@@ -337,6 +338,34 @@ _TOP_K_EXAMPLES = [
     )
 ]
 
+# Elements y * 6 + x + 1.
+_SQUARE = np.arange(1, 37).reshape(6, 6)
+
+_ROI_EXAMPLES = [
+    Case(
+        f"roi-{tag}",
+        RoiPoolingOperatorDesc.of(TensorDesc(data_type, (1, 1, *np.shape(x))), size, scale),
+        (given(x), given([0, *roi])),
+        ([[expected]],),
+    )
+    for data_type in (FLOAT32, FLOAT16)
+    for tag, x, roi, scale, size, expected in (
+        ("all", _SQUARE, (0, 0, 5, 5), 1, 2, [[15, 18], [33, 36]]),
+        ("in-common", _SQUARE, (0, 0, 4, 4), 1, 2, [[15, 17], [27, 29]]),
+        ("row", _SQUARE, (1, 1, 3, 2), 1, (2, 3), [[8, 9, 10], [14, 15, 16]]),
+        ("repeated", _SQUARE, (2, 3, 2, 3), 1, 2, [[21, 21], [21, 21]]),
+        ("halves", _SQUARE, (1, 1, 5, 5), 0.5, 1, [[22]]),
+        ("behind", -_SQUARE, (4, 4, 7, 7), 1, 2, [[-29, 0], [0, 0]]),
+        ("before", _SQUARE, (-2, -2, 1, 1), 1, 2, [[0, 0], [0, 8]]),
+        ("outside", _SQUARE, (7, 7, 9, 9), 1, 2, [[0, 0], [0, 0]]),
+        ("backwards", _SQUARE, (3, 4, 1, 2), 1, 1, [[28]]),
+        ("integers", np.arange(60)[:, None], (0, 0, 0, 56), 1, (7, 1), [[8], [16], [24], [32], [40], [48], [56]]),
+        # In float32 5 * 0.7 is 3.5, which rounds to 4; the exact product of 5 and the float32 is less.
+        ("float32-product", _SQUARE, (5, 5, 5, 5), 0.7, 1, [[29]]),
+        ("denormal-scale", _SQUARE, (0, 0, 60000, 3), 1e-40, 1, [[1]]),
+    )
+]
+
 DOCUMENTED = [
     _arg_example("argmax-of-columns", ArgmaxOperatorDesc, MATRIX, [0], [[1, 2, 1]]),
     _arg_example("argmax-of-rows", ArgmaxOperatorDesc, MATRIX, [1], [[2], [2], [1]]),
@@ -454,6 +483,7 @@ DOCUMENTED = [
         start=(1, 1),
         end=(1, 1),
     ),
+    *_ROI_EXAMPLES,
     *_TOP_K_EXAMPLES,
 ]
 
@@ -718,6 +748,32 @@ UNPOOLED = [
     for data_type, index_type in zip(WIDTHS, itertools.cycle((UINT64, UINT32)), strict=False)
     for tag, output, gap in (("more", (3, 2, 10, 14), 0), ("fewer", (3, 2, 2, 3), 0), ("gaps", (3, 2, 6, 5), 1))
 ]
+
+# ROI_POOLING: layouts of all tensors, with all kinds of values.
+
+
+def _roi_cases() -> Iterator[Case]:
+    for data_type, (tag, source, rois, target, scale, fill) in itertools.product(
+        (FLOAT32, FLOAT16),
+        (
+            ("packed", None, None, None, 0.1, special_without_nan),
+            ("channels-last", (126, 1, 18, 2), None, None, 1, ties),
+            ("broadcast", (63, 0, 9, 1), (0, 0, 0, 1), None, 1.5, special),
+            ("permuted", (1, 2, 4, 28), (1, 1, 1, 7), (1, 6, 12, 24), 1 / 3, any_bits),
+            ("gaps", (155, 75, 10, 1), (36, 36, 6, 1), (48, 16, 7, 1), 2.7e-3, distinct),
+        ),
+    ):
+        desc = RoiPoolingOperatorDesc.of(
+            TensorDesc(data_type, (2, 2, 7, 9), source),
+            (2, 3),
+            scale,
+            roi_tensor=TensorDesc(data_type, (1, 1, 6, 5), rois),
+        )
+        desc = with_outputs(desc, lambda output, strides=target: dataclasses.replace(output, strides=strides))
+        yield Case(f"roi-{tag}-{data_type.name}".lower(), desc, (fill, any_bits))
+
+
+ROIS = list(_roi_cases())
 
 # TOP_K: around what an item sorts, and what is merged at a time; lines that are sorted as a whole, and by groups, the
 # last of which is not full; every type; layouts of all tensors; sorted and reversed lines.
@@ -1148,6 +1204,7 @@ CASES = [
     *SUMMED_WINDOWS,
     *GRADIENTS,
     *UNPOOLED,
+    *ROIS,
     *TOP_K,
     *STRIDED_ARGS,
     *EXTREMA,

@@ -91,6 +91,7 @@ FEATURE_LEVELS: dict[str, Levels] = {
             "output_tensor": (INT64, UINT64, *SMALL_INTEGERS),
         },
     },
+    "ROI_POOLING": {"1_0": dict.fromkeys(("input_tensor", "roi_tensor", "output_tensor"), FLOATS)},
     "TOP_K": top_k({"2_0": FLOATS, "2_1": SMALL_INTEGERS, "5_0": (INT64, UINT64)}),
     "TOP_K1": top_k({"2_1": (*FLOATS, *SMALL_INTEGERS), "5_0": (INT64, UINT64)}),
 }

@@ -87,16 +87,16 @@ def _counting(module: str, number: int) -> bytes:
 
 
 class Counter:
-    """Counts on a device of llvmpipe; the words of tensors are `word`, those behind the first 64 KiB 0."""
+    """Counts on a device of llvmpipe; tensors repeat `words`, and have 0 behind the first 64 KiB."""
 
-    def __init__(self, index: int, word: int = 0) -> None:
+    def __init__(self, index: int, *words: int) -> None:
         self._kp: Any = kompute_module.kompute()
         self._manager = self._kp.Manager(index)
-        self._buffers = [self._buffer(_BYTES // 4, word) for _ in range(4)]
+        self._buffers = [self._buffer(_BYTES // 4, *words) for _ in range(4)]
         self._found = self._buffer(2)
 
-    def _buffer(self, words: int, word: int = 0) -> Any:
-        return self._manager.tensor_t(np.full(words, word, np.uint32), self._kp.TensorTypes.host)
+    def _buffer(self, count: int, *words: int) -> Any:
+        return self._manager.tensor_t(np.resize(np.array(words or (0,), np.uint32), count), self._kp.TensorTypes.host)
 
     def iterations(self, dispatch: Dispatch, group_count: int) -> int:
         """Of the vector that turned most often."""

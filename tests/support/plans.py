@@ -196,6 +196,13 @@ def check_work(plan: Plan, limits: Limits) -> None:
             loads = 1 if push.get("chosen_count") else 1 << push.get("group_shift", 0)
             assert push["item_count"] == 1 or push["item_count"] * loads <= limits.dispatch_elements
             continue
+        elif "bin_splits" in push:
+            # Of all bins of a region and channel, or of a row of them.
+            sizes = [a + b for a, b in zip(push["size"], push["pooled_size"], strict=True)]
+            bins = math.prod(push["pooled_size"]) if math.prod(sizes) <= limits.dispatch_elements else sizes[1]
+            each = math.prod(sizes) / bins * push["split_count"] / push["bin_splits"]
+            assert each * push["output_count"] <= 2 * limits.dispatch_elements or push["split_count"] == 1
+            least = push["tile"]
         elif "split_end" in push:
             each = push["split_end"] - push["split_begin"]
         else:
@@ -214,7 +221,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
                     each = min(each, math.ceil(depth * width * (tile // step + filling) / tile) + height)
                 assert push["tile_height"] % step == 0
                 assert push["first_output"] % (rows * row) % (row * step) == 0
-        assert push["output_count"] <= max(least, 2 * limits.dispatch_elements // each)
+        assert push["output_count"] <= max(least, 2 * limits.dispatch_elements / each)
 
 
 def check_partials(plan: Plan, limits: Limits) -> None:
