@@ -3,9 +3,9 @@
     outputs = dmlgpu.interop.onnx.prepare(model).run([x])
 
 Supported operators are ArgMax, ArgMin, TopK, MaxPool, AveragePool, LpPool, GlobalMaxPool, GlobalAveragePool,
-GlobalLpPool, MaxUnpool and Reduce*, of every opset that has them, and Constant, because exporters write axes as
-constants. Results follow ONNX's operator specifications; types are those of the descriptors. Tensors between two
-operators stay on the device.
+GlobalLpPool, MaxRoiPool, MaxUnpool and Reduce*, of every opset that has them, and Constant, because exporters write
+axes as constants. Results follow ONNX's operator specifications; types are those of the descriptors. Tensors between
+two operators stay on the device.
 
 The host only converts indices for `storage_order` 1, and copies MaxUnpool's output into a larger `output_shape`.
 Reduce* of an empty set is 1 for a product, NaN for a mean, inf for a minimum, -inf for a maximum or a logarithm, and 0
@@ -31,6 +31,7 @@ from dmlgpu.descriptors.operator import TypeTable
 from dmlgpu.descriptors.pooling import FLOAT_POOLING_TYPES, MAX_POOLING_TYPES, MaxUnpoolingOperatorDesc
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, AxisDirection
 from dmlgpu.descriptors.reduction import ReduceFunction as F
+from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import as_array
 from dmlgpu.descriptors.top_k import TopK1OperatorDesc
 from dmlgpu.descriptors.window import Window
@@ -238,6 +239,11 @@ def _global_lp_pool(call: _Call) -> Sequence[Value]:
     return [norm.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))]
 
 
+def _max_roi_pool(call: _Call) -> Sequence[Value]:
+    size, scale = tuple(call.attributes.get("pooled_shape", ())), call.attributes.get("spatial_scale", 1.0)
+    return [functions.roi_pooling(call.image(), call.data(1), size, scale, device=call.device)]
+
+
 def _max_unpool(call: _Call) -> Sequence[Value]:
     x, indices = call.image(), call.data(1)
     if indices.shape != x.shape:
@@ -287,6 +293,7 @@ _OPERATORS: Mapping[str, tuple[TypeTable, Callable[[_Call], Sequence[Value]]]] =
     "GlobalMaxPool": (REDUCE_TYPES[F.MAX], partial(_global_pool, F.MAX)),
     "GlobalAveragePool": (REDUCE_TYPES[F.AVERAGE], partial(_global_pool, F.AVERAGE)),
     "GlobalLpPool": (FLOAT_POOLING_TYPES, _global_lp_pool),
+    "MaxRoiPool": (RoiPoolingOperatorDesc.types, _max_roi_pool),
     "MaxUnpool": (MaxUnpoolingOperatorDesc.types, _max_unpool),
     **{
         f"Reduce{_NAMES.get(function, function.name.title().replace('_', ''))}": (types, partial(_reduce, function))
@@ -321,6 +328,8 @@ def _check_types(graph: onnx.GraphProto, constants: Mapping[str, np.ndarray[Any,
         _check_type(node, 0, types, allowed)
         if "indices_tensor" in table:
             _check_type(node, 1, types, [integer])
+        if "roi_tensor" in table:
+            _check_type(node, 1, types, allowed)
         # ArgMax's and ArgMin's outputs are indices, and so are the second ones of TopK and MaxPool.
         first = integer if table is ARG_TYPES else types.get(node.input[0], 0)
         types |= zip(node.output, (first, integer), strict=False)

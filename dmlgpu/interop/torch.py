@@ -4,10 +4,11 @@
     interop.torch.max_pool2d(x, 3, stride=2, return_indices=True)
 
 max_pool1d to max_pool3d, avg_pool1d to avg_pool3d, lp_pool2d and max_unpool2d are as in `torch.nn.functional`, their
-modules as in `torch.nn`; argmax, argmin, sum, mean, amax, amin and topk as in `torch`. Tensors must be on the CPU: they
-are copied to dmlgpu's default device, and results are copied back. Indices count within a plane, as in PyTorch. The
-first of equal maxima wins; the first NaN wins over all numbers. Autograd and torch.compile work; the transforms of
-torch.func do not. Only reductions, topk and max_unpool2d have gradients of gradients.
+modules as in `torch.nn`; argmax, argmin, sum, mean, amax, amin and topk as in `torch`; roi_pool as in torchvision.
+Tensors must be on the CPU: they are copied to dmlgpu's default device, and results are copied back. Indices count
+within a plane, as in PyTorch. The first of equal maxima wins; the first NaN wins over all numbers. Autograd, except of
+roi_pool, and torch.compile work; the transforms of torch.func do not. Only reductions, topk and max_unpool2d have
+gradients of gradients.
 
 Needs the extra `torch`.
 
@@ -59,6 +60,7 @@ __all__ = [
     "max_pool3d",
     "max_unpool2d",
     "mean",
+    "roi_pool",
     "sum",
     "topk",
 ]
@@ -242,6 +244,40 @@ def max_unpool2d(
         advice = f"allowed are sizes from 1 on that differ from {expected} by less than the stride, {strides}"
         raise ValueError(f"{name}: output_size={tuple(sizes)} is not allowed; {advice}")
     return _max_unpooling(input, indices, [*input.shape[:-2], *sizes])
+
+
+def roi_pool(
+    input: Tensor, boxes: Tensor | Sequence[Tensor], output_size: Entries, spatial_scale: float = 1.0
+) -> Tensor:
+    """As `torchvision.ops.roi_pool`: input is (N, C, H, W), of float32 or float16, and boxes have its type.
+
+    boxes are (K, 5), of each the batch entry, x1, y1, x2 and y2; or one (L, 4) for each batch entry. Corners are
+    rounded as in torchvision. Bins are divided with integers, so that none ends behind its box. There is no gradient.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> x = torch.arange(16.0).reshape(1, 1, 4, 4)
+        >>> pooling.roi_pool(x, [torch.tensor([[0.0, 0.0, 3.0, 1.0]])], (1, 2)).tolist()
+        [[[[5.0, 7.0]]]]
+    """
+    name = "roi_pool"
+    _check(name, input, _FLOATS)
+    is_list = isinstance(boxes, (list, tuple))
+    given: list[Any] = [*boxes] if is_list else [boxes]
+    for each in given:
+        _check(name, each, field="boxes")
+        if each.dtype != input.dtype:
+            raise TypeError(f"{name}: boxes is of {each.dtype}; allowed is {input.dtype}, as input")
+        if each.ndim != 2 or each.shape[1] != (4 if is_list else 5):
+            allowed = "(L, 4) of each batch entry" if is_list else "(K, 5)"
+            raise ValueError(f"{name}: boxes of {tuple(each.shape)} are not allowed; allowed are {allowed}")
+    if input.ndim != 4:
+        raise ValueError(f"{name}: input has {input.ndim} dimensions; allowed are 4")
+    if is_list:
+        given = [input.new_empty(0, 5), *(functional.pad(each, (1, 0), value=i) for i, each in enumerate(given))]
+    size = _entries(name, "output_size", output_size, 2, 1)
+    return _roi_pooling(input, torch.cat(given), size, spatial_scale)
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -728,6 +764,12 @@ _max_unpooling = _operator(
     lambda x, indices, sizes: x.new_empty(sizes),
     lambda ctx, inputs, output: ctx.save_for_backward(inputs[1]),
     _unpool_backward,
+)
+_roi_pooling = _operator(
+    functions.roi_pooling,
+    "Tensor x, Tensor rois, SymInt[] pooled_size, float spatial_scale",
+    "Tensor",
+    lambda x, rois, size, _: x.new_empty(rois.shape[0], x.shape[1], *size),
 )
 _reduce = _operator(reduce, "Tensor x, str name, SymInt[] axes", "Tensor", _fake_reduce, _save_reduce, _reduce_backward)
 _top_k = _operator(

@@ -33,6 +33,11 @@ SIZES = {name: (1, 2, 4, 4, 4)[: 2 + int(name[-2])] for name in POOLS} | dict.fr
 )
 
 
+X = torch.ones(1, 2, 4, 4)
+# Of each the batch entry, x1, y1, x2 and y2.
+ROIS = torch.tensor([[0.0, 1, 2, 5, 7], [1, 0, 0, 7, 8], [1, 4, -3, 12, 3]])
+
+
 @pytest.fixture(autouse=True)
 def _on_the_driver(driver, monkeypatch):
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
@@ -64,7 +69,9 @@ def gradient_of(function, x):
 
 
 def test_names():
-    assert sorted(interop.torch.__all__) == sorted([*POOLS, *REDUCTIONS, "topk", "lp_pool2d", "max_unpool2d", *MODULES])
+    assert sorted(interop.torch.__all__) == sorted(
+        [*POOLS, *REDUCTIONS, "topk", "lp_pool2d", "max_unpool2d", "roi_pool", *MODULES]
+    )
 
 
 @pytest.mark.parametrize("name", ["lp_pool2d", "max_unpool2d"])
@@ -546,6 +553,42 @@ def test_views():
         torch.testing.assert_close(gradient, expected)
 
 
+def roi_pool_of_torchvision(x, rois, size, scale):
+    """As its kernel for CPUs computes it, with float32 but where it has integers."""
+    result = np.zeros((len(rois), x.shape[1], *size), np.float32)
+    for r, (batch, *corners) in enumerate(rois):
+        scaled = np.float32(corners) * np.float32(scale)
+        x1, y1, x2, y2 = (np.sign(scaled) * np.floor(abs(scaled.astype(np.float64)) + 0.5)).astype(int)
+        spans = []
+        for first, last, bins, n in ((y1, y2, size[0], x.shape[2]), (x1, x2, size[1], x.shape[3])):
+            step = np.float32(max(last - first + 1, 1)) / np.float32(bins)
+            places = np.arange(bins + 1, dtype=np.float32) * step
+            begins, ends = np.floor(places[:-1]).astype(int) + first, np.ceil(places[1:]).astype(int) + first
+            spans.append([slice(*np.clip(span, 0, n)) for span in zip(begins, ends, strict=True)])
+        for (i, rows), (j, columns) in itertools.product(*map(enumerate, spans)):
+            elements = x[int(batch), :, rows, columns]
+            if elements.size:
+                result[r, :, i, j] = elements.max((1, 2))
+    return result
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("size", "scale"), [((2, 3), 1.0), ((7, 7), 0.25), (1, 0.0625)], ids=str)
+def test_roi_pool_is_that_of_torchvision(size, scale, dtype):
+    x, rng = values(2, 3, 12, 17, dtype=dtype), np.random.default_rng(0)
+    corners = rng.integers(-8, 4 * np.array([17, 12, 17, 12]), (40, 4)) / 2 / scale
+    boxes = torch.from_numpy(np.column_stack([np.arange(40) // 25, corners])).to(dtype)
+    pair = (size, size) if isinstance(size, int) else size
+    expected = roi_pool_of_torchvision(x.float().numpy(), boxes.float().numpy(), pair, scale)
+    for given in boxes, [boxes[:25, 1:], boxes[25:, 1:]]:
+        got = interop.torch.roi_pool(x, given, size, scale)
+        assert got.dtype == dtype
+        torch.testing.assert_close(got.float(), torch.from_numpy(expected), rtol=0, atol=0)
+    assert interop.torch.roi_pool(x, [], size).shape == (0, 3, *pair)
+    with pytest.raises(RuntimeError, match="no autograd formula"):
+        interop.torch.roi_pool(x.clone().requires_grad_(), boxes, size).sum().backward()
+
+
 WINDOW = ([2, 2], [2, 1], [1, 0], [1, 0])
 NO_INDICES = torch.empty(0, dtype=torch.int32)
 
@@ -560,6 +603,7 @@ NO_INDICES = torch.empty(0, dtype=torch.int32)
         ("max_pooling_grad", (values(2, 3, 9, 8), values(2, 3, 5, 7), torch.zeros(2, 3, 5, 7).int(), *WINDOW, [1, 1])),
         ("average_pooling", (values(2, 3, 9, 8), *WINDOW, True, [2, 3, 5, 7])),
         ("lp_pooling", (values(2, 3, 9, 8), 2, *WINDOW, [2, 3, 5, 7])),
+        ("roi_pooling", (values(2, 3, 9, 8), ROIS, [2, 3], 0.5)),
         ("max_unpooling", (values(2, 3, 2, 2), torch.arange(24).reshape(2, 3, 2, 2), [2, 3, 5, 5])),
         ("average_pooling_grad", (values(2, 3, 5, 7), [2, 3, 9, 8], *WINDOW, False)),
         *(("reduce", (values(3, 4, 5), name, [0, 2])) for name in REDUCTIONS),
@@ -568,7 +612,7 @@ NO_INDICES = torch.empty(0, dtype=torch.int32)
     ],
 )
 def test_operators_are_registered_as_pytorch_wants(operator, arguments, needs_gradient):
-    if needs_gradient and not operator.endswith("grad"):
+    if needs_gradient and not operator.endswith(("grad", "roi_pooling")):
         arguments = (arguments[0].clone().requires_grad_(), *arguments[1:])
     found = opcheck(getattr(ops, operator).default, arguments)
     assert found == dict.fromkeys(
@@ -692,6 +736,24 @@ def on_device(x, device):
         return torch.empty(x.shape, device=device)
 
 
+@pytest.mark.parametrize(
+    ("boxes", "options", "error", "message"),
+    [
+        (ROIS.numpy(), {}, TypeError, "boxes is ndarray of float32 and .*, not a tensor"),
+        (ROIS.double(), {}, TypeError, r"boxes is of torch\.float64; allowed is torch\.float32, as input$"),
+        (ROIS[0], {}, ValueError, r"boxes of \(5,\) are not allowed; allowed are \(K, 5\)$"),
+        ([ROIS], {}, ValueError, r"boxes of \(3, 5\) are not allowed; allowed are \(L, 4\) of each batch entry$"),
+        (ROIS, {"output_size": 0}, ValueError, "output_size=0 is not allowed"),
+        (ROIS, {"spatial_scale": -1.0}, DescriptorError, "-1.0 is not allowed; allowed are numbers above 0"),
+        (ROIS, {"input": X[0]}, ValueError, "input has 3 dimensions; allowed are 4$"),
+    ],
+    ids=lambda value: "" if isinstance(value, torch.Tensor) else None,
+)
+def test_regions_that_are_refused(boxes, options, error, message):
+    with pytest.raises(error, match=message):
+        interop.torch.roi_pool(**{"input": X, "boxes": boxes, "output_size": 2, **options})
+
+
 @pytest.mark.parametrize("name", [*POOLS, *REDUCTIONS, "topk"])
 def test_inputs_that_are_refused(name):
     x = torch.ones(SIZES[name])
@@ -712,9 +774,6 @@ def test_inputs_that_are_refused(name):
     ):
         with pytest.raises(error, match=f"^{name}: {says}"):
             called(name, wrong)
-
-
-X = torch.ones(1, 2, 4, 4)
 
 
 @pytest.mark.parametrize(

@@ -481,6 +481,29 @@ def test_unpooling_takes_off_what_was_padded(vulkan):
     assert np.array_equal(got.z[got.z != 0], x[got.z != 0])
 
 
+@pytest.mark.parametrize(("opset", "dtype"), [(1, np.float32), (22, np.float16)])
+def test_regions(vulkan, opset, dtype):
+    """Also of what another node gives, and without any."""
+    x, attributes = values(2, 3, 9, 8).astype(dtype), {"pooled_shape": [2, 3], "spatial_scale": 0.5}
+    rois = np.array([[0, 1, 2, 5, 17], [1, 0, 0, 7, 8], [1, 4, -3, 40, 3]], dtype)
+    desc = dmlgpu.RoiPoolingOperatorDesc.of(x, (2, 3), 0.5, roi_tensor=rois[None, None])
+    nodes = [
+        helper.make_node("GlobalMaxPool", ["y"], ["m"]),
+        helper.make_node("MaxRoiPool", ["x", "rois"], ["y"], **attributes),
+    ][::-1]
+    outputs = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name in "ym"}
+    got = interop.onnx.run_model(model_of(nodes, {"x": x, "rois": rois}, outputs, opset), [x, rois], vulkan)
+    (expected,) = dmlgpu.reference(desc, x, rois[None, None])
+    np.testing.assert_array_equal(got.y, expected, strict=True)
+    np.testing.assert_array_equal(got.m, expected.max((2, 3), keepdims=True), strict=True)
+    node = helper.make_node("MaxRoiPool", ["x", "rois"], ["y"], pooled_shape=[2, 3])
+    assert interop.onnx.run_node(node, [x, rois[:0]], vulkan).y.shape == (0, 3, 2, 3)
+    with pytest.raises(
+        UNSUPPORTED, match=r"MaxRoiPool \(y\): rois of INT64 is not supported; allowed are FLOAT, FLOAT16"
+    ):
+        interop.onnx.prepare(model_of(nodes[:1], {"x": x, "rois": rois.astype(np.int64)}, {"y": outputs["y"]}, opset))
+
+
 def first_of(x, k, axis, largest=1):
     """The first k elements by NumPy's stable sort, and their indices."""
     rows = np.flip(x, axis) if largest else x
