@@ -144,6 +144,7 @@ _FIELDS = {
     "output_indices_tensor.data_type": "indices_data_type",
     "output_index_tensor.data_type": "indices_data_type",
     "output_tensor.sizes": "output_sizes",
+    "roi_tensor.sizes": "rois.shape",
     "output_gradient_tensor.sizes": "input_sizes",
     "input_gradient_tensor.sizes": "gradient.shape",
 }

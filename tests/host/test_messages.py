@@ -26,6 +26,7 @@ from dmlgpu import (
     max_unpooling,
     reduce,
     reference,
+    roi_pooling,
     sum,
     top_k,
 )
@@ -77,6 +78,7 @@ CALLS = {
     average_pooling_grad: ("AveragePoolingGradOperatorDesc", {"gradient": ROWS}),
     max_pooling_grad: ("MaxPoolingGradOperatorDesc", {"x": ROWS, "window_size": 2}),
     max_unpooling: ("MaxUnpoolingOperatorDesc", {"x": ROWS}),
+    roi_pooling: ("RoiPoolingOperatorDesc", {"x": IMAGE, "rois": np.zeros((2, 5), np.float32), "pooled_size": 2}),
 }
 
 # What is allowed.
@@ -152,6 +154,12 @@ ALONE = {
         ("axis_direction", [FLOAT32], DIRECTIONS),
     ],
     argmin: [("axis_direction", [3], DIRECTIONS)],
+    roi_pooling: [
+        ("pooled_size", [(0, 1), (1, 65536), (-1, 2), (1,), (1, 2, 3)], "a height and a width of 1 to 65535"),
+        ("pooled_size", [None, "2", {2, 3}], LIST),
+        ("pooled_size[1]", [(1, 1.5)], "an integer"),
+        ("spatial_scale", [0, -1.0, np.inf, np.nan, 1e39, 1e-46, 10**400, True, "1", None], "numbers above 0"),
+    ],
     top_k: [
         ("k", [0, -1, 4, 2**40], "1 to 3, the size of the axis"),
         ("k", [True, np.True_, 1.0, np.float32(1), "1", None, (1,)], "an integer"),
@@ -362,6 +370,13 @@ OTHERS = {
     ],
     max_pooling_grad: [
         ({"gradient": ROWS, "padding": 1}, f"gradient.shape: 2 ... 3 ... height, {FORMULA}"),
+    ],
+    roi_pooling: [
+        ({"x": ROWS}, "input_tensor.sizes: (2, 3) ... (N, C, height, width)"),
+        ({"x": IMAGE[:, :, :0]}, "input_tensor.sizes: ... (N, C, height, width)"),
+        ({"rois": np.zeros((2, 4), np.float32)}, "rois.shape: (2, 4) ... (regions, 5)"),
+        ({"rois": np.zeros((2, 5))}, f"roi_tensor.data_type: FLOAT64 ... {FLOATS} ... {TO_FLOAT32} ... rounds"),
+        ({"rois": np.zeros((2, 5), np.float16)}, "roi_tensor.data_type: FLOAT16 ... FLOAT32"),
     ],
     max_unpooling: [
         (
