@@ -37,6 +37,8 @@ from dmlgpu.errors import (
     VerificationError,
 )
 from dmlgpu.functions import (
+    adaptive_average_pooling,
+    adaptive_max_pooling,
     argmax,
     argmin,
     average_pooling,
@@ -109,6 +111,8 @@ __all__ = [
     "TopK1OperatorDesc",
     "TopKOperatorDesc",
     "VerificationError",
+    "adaptive_average_pooling",
+    "adaptive_max_pooling",
     "argmax",
     "argmin",
     "average_pooling",

@@ -338,6 +338,22 @@ def pooled(
     return Call(desc, shape, tuple(dtypes), flags, fill=_fill_of(shape), warning=warning)
 
 
+def adaptively_pooled(kind: type[PoolingOperatorDesc], x: Operand, output_sizes: Any, **options: Any) -> Call:
+    """The values of so many windows, which lie side by side; otherwise as `pooled`."""
+    name = kind.__name__
+    counts = (output_sizes,) * (3 if len(x.shape) == 5 else 2) if is_integer(output_sizes) else output_sizes
+    counts = unsigned_array(name, "output_sizes", counts, 1)
+    spatial = x.shape[-len(counts) :]
+    if len(counts) not in (2, 3) or not len(counts) <= len(x.shape) <= len(counts) + 2:
+        raise DescriptorError(f"{name}.output_sizes: {counts} does not go with {x.shape}; pooling is 2-D or 3-D")
+    if any(size % count for size, count in zip(spatial, counts, strict=True)):
+        raise DescriptorError(
+            f"{name}.output_sizes: {counts} is not allowed; allowed are divisors of {spatial}, as windows have one size"
+        )
+    window = tuple([size // count for size, count in zip(spatial, counts, strict=True)])
+    return pooled(kind, x, window, strides=window, **options)
+
+
 def average_pooled_grad(x: Operand, input_sizes: Any, window_size: Any, **window: Any) -> Call:
     """The gradient of average pooling, of a gradient with an element for each window."""
     name = AveragePoolingGradOperatorDesc.__name__

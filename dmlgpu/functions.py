@@ -480,6 +480,95 @@ def max_pooling(
     )
 
 
+class _AdaptiveMaxPooling(Protocol):
+    """`adaptive_max_pooling`, which returns two results where indices are asked for."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, x: DeviceTensor, output_sizes: Ints, *, output_indices: Literal[False] = ...,
+        indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> DeviceTensor: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, x: DeviceTensor, output_sizes: Ints, *, output_indices: Literal[True],
+        indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> tuple[DeviceTensor, DeviceTensor]: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, x: ArrayLike | Source, output_sizes: Ints, *, output_indices: Literal[False] = ...,
+        indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> Array: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, x: ArrayLike | Source, output_sizes: Ints, *, output_indices: Literal[True],
+        indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> tuple[Array, Array]: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, x: Any, output_sizes: Ints, *, output_indices: bool = ...,
+        indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> Any: ...  # fmt: skip
+
+
+_adaptive_max_pooling = cast("Callable[[Any], _AdaptiveMaxPooling]", function)
+
+
+@_adaptive_max_pooling
+def adaptive_max_pooling(
+    x: Operand,
+    output_sizes: Ints,
+    *,
+    output_indices: bool = False,
+    indices_data_type: ElementType = DataType.INT64,
+    **where: Unpack[Where],
+) -> Call:
+    """`max_pooling` with as many windows as `output_sizes` says, which lie side by side.
+
+    Args:
+        x: as for `max_pooling`.
+        output_sizes: (height, width), or (depth, height, width): divisors of x's spatial sizes. An int stands for equal
+            ones, as in `max_pooling`; with 1 a window is the whole plane.
+        output_indices: as for `max_pooling`.
+        indices_data_type: as for `max_pooling`.
+        out, device: as for `max_pooling`.
+
+    Returns:
+        Otherwise as `max_pooling`. The gradient is `max_pooling_grad` with strides that are the window's size.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> image = np.arange(16, dtype=np.float32).reshape(4, 4)
+        >>> dmlgpu.adaptive_max_pooling(image, (1, 2)).tolist()
+        [[13.0, 15.0]]
+    """
+    options: dict[str, Any] = {"output_indices": output_indices, "indices_data_type": indices_data_type}
+    return calls.adaptively_pooled(MaxPooling2OperatorDesc, x, output_sizes, **options)
+
+
+@function
+def adaptive_average_pooling(x: Operand, output_sizes: Ints, *, exact: bool = False, **where: Unpack[Where]) -> Call:
+    """`average_pooling` with as many windows as `output_sizes` says; otherwise as `adaptive_max_pooling`.
+
+    Args:
+        x: as for `average_pooling`.
+        output_sizes: as for `adaptive_max_pooling`.
+        exact: as for `average_pooling`.
+        out, device: as for `argmax`.
+
+    Returns:
+        As `average_pooling`.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> image = np.arange(16, dtype=np.float32).reshape(4, 4)
+        >>> dmlgpu.adaptive_average_pooling(image, (1, 2)).tolist()
+        [[6.5, 8.5]]
+    """
+    return calls.adaptively_pooled(AveragePooling1OperatorDesc, x, output_sizes, exact=exact)
+
+
 @function
 def average_pooling(
     x: Operand,

@@ -4,11 +4,11 @@
     interop.torch.max_pool2d(x, 3, stride=2, return_indices=True)
 
 max_pool1d to max_pool3d, avg_pool1d to avg_pool3d, lp_pool2d and max_unpool2d are as in `torch.nn.functional`, their
-modules as in `torch.nn`; argmax, argmin, sum, mean, amax, amin and topk as in `torch`; roi_pool as in torchvision.
-Tensors must be on the CPU: they are copied to dmlgpu's default device, and results are copied back. Indices count
-within a plane, as in PyTorch. The first of equal maxima wins; the first NaN wins over all numbers. Autograd, except of
-roi_pool, and torch.compile work; the transforms of torch.func do not. Only reductions, topk and max_unpool2d have
-gradients of gradients.
+modules as in `torch.nn`; adaptive_max_pool1d to adaptive_avg_pool3d as well, if all windows have one size; argmax,
+argmin, sum, mean, amax, amin and topk as in `torch`; roi_pool as in torchvision. Tensors must be on the CPU: they are
+copied to dmlgpu's default device, and results are copied back. Indices count within a plane, as in PyTorch. The first
+of equal maxima wins; the first NaN wins over all numbers. Autograd, except of roi_pool, and torch.compile work; the
+transforms of torch.func do not. Only reductions, topk and max_unpool2d have gradients of gradients.
 
 Needs the extra `torch`.
 
@@ -47,6 +47,12 @@ __all__ = [
     "MaxPool2d",
     "MaxPool3d",
     "MaxUnpool2d",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
     "amax",
     "amin",
     "argmax",
@@ -174,6 +180,85 @@ def avg_pool3d(
     """
     arguments = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool3d", 3, input, *arguments)
+
+
+def adaptive_max_pool1d(input: Tensor, output_size: Entries | None, return_indices: bool = False) -> Any:
+    """As `torch.nn.functional.adaptive_max_pool1d`; otherwise as `adaptive_max_pool2d` and `max_pool1d`.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.adaptive_max_pool1d(torch.tensor([[1.0, 3.0, 2.0, 4.0]]), 1)
+        tensor([[4.]])
+    """
+    window = _window_of("adaptive_max_pool1d", 1, input, output_size)
+    pooled = _max_pool("adaptive_max_pool1d", 1, input, window, None, 0, 1, False, return_indices)
+    return tuple(each.squeeze(-2) for each in pooled) if return_indices else pooled.squeeze(-2)
+
+
+def adaptive_max_pool2d(input: Tensor, output_size: Entries | None, return_indices: bool = False) -> Any:
+    """As `torch.nn.functional.adaptive_max_pool2d`, where output_size divides the sizes of input; as `max_pool2d`.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.adaptive_max_pool2d(torch.arange(16.0).reshape(1, 4, 4), (1, 2))
+        tensor([[[13., 15.]]])
+    """
+    window = _window_of("adaptive_max_pool2d", 2, input, output_size)
+    return _max_pool("adaptive_max_pool2d", 2, input, window, None, 0, 1, False, return_indices)
+
+
+def adaptive_max_pool3d(input: Tensor, output_size: Entries | None, return_indices: bool = False) -> Any:
+    """As `torch.nn.functional.adaptive_max_pool3d`; otherwise as `adaptive_max_pool2d` and `max_pool3d`.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.adaptive_max_pool3d(torch.arange(8.0).reshape(1, 2, 2, 2), (1, 1, None))
+        tensor([[[[6., 7.]]]])
+    """
+    window = _window_of("adaptive_max_pool3d", 3, input, output_size)
+    return _max_pool("adaptive_max_pool3d", 3, input, window, None, 0, 1, False, return_indices)
+
+
+def adaptive_avg_pool1d(input: Tensor, output_size: Entries | None) -> Tensor:
+    """As `torch.nn.functional.adaptive_avg_pool1d`; otherwise as `adaptive_max_pool2d` and `avg_pool1d`.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.adaptive_avg_pool1d(torch.tensor([[1.0, 3.0, 2.0, 4.0]]), 2)
+        tensor([[2., 3.]])
+    """
+    window = _window_of("adaptive_avg_pool1d", 1, input, output_size)
+    return _avg_pool("adaptive_avg_pool1d", 1, input, window, None, 0, False, True, None).squeeze(-2)
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: Entries | None) -> Tensor:
+    """As `torch.nn.functional.adaptive_avg_pool2d`; otherwise as `adaptive_max_pool2d` and `avg_pool2d`.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.adaptive_avg_pool2d(torch.arange(16.0).reshape(1, 4, 4), 1)
+        tensor([[[7.5000]]])
+    """
+    window = _window_of("adaptive_avg_pool2d", 2, input, output_size)
+    return _avg_pool("adaptive_avg_pool2d", 2, input, window, None, 0, False, True, None)
+
+
+def adaptive_avg_pool3d(input: Tensor, output_size: Entries | None) -> Tensor:
+    """As `torch.nn.functional.adaptive_avg_pool3d`; otherwise as `adaptive_max_pool2d` and `avg_pool3d`.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.adaptive_avg_pool3d(torch.arange(8.0).reshape(1, 2, 2, 2), 1)
+        tensor([[[[3.5000]]]])
+    """
+    window = _window_of("adaptive_avg_pool3d", 3, input, output_size)
+    return _avg_pool("adaptive_avg_pool3d", 3, input, window, None, 0, False, True, None)
 
 
 def lp_pool2d(
@@ -485,6 +570,21 @@ def _entries(name: str, field: str, value: Any, rank: int, least: int) -> list[i
         counts = "is 1 integer" if rank == 1 else f"are 1 or {rank} integers"
         raise ValueError(f"{name}: {field}={value} is not allowed; allowed {counts} from {least} on")
     return given * (rank // len(given))
+
+
+def _window_of(name: str, rank: int, x: Tensor, output_size: Any) -> list[int]:
+    """The window of an adaptive pooling: what each of so many has of the input."""
+    _check(name, x)
+    if x.ndim not in (rank + 1, rank + 2):
+        raise ValueError(f"{name}: input has {x.ndim} dimensions; allowed are {rank + 1} and {rank + 2}")
+    given, sizes = [*output_size] if isinstance(output_size, (list, tuple)) else [output_size] * rank, x.shape[-rank:]
+    counts = [size if count is None else count for size, count in zip(sizes, given, strict=False)]
+    if len(given) != rank or not all(
+        _is_int(n) and n > 0 and size % n == 0 for size, n in zip(sizes, counts, strict=True)
+    ):
+        advice = f"allowed are {rank} divisors of {tuple(sizes)}, as all windows have one size"
+        raise ValueError(f"{name}: output_size={output_size} is not allowed; {advice}")
+    return [size // count for size, count in zip(sizes, counts, strict=True)]
 
 
 def _windows(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[Tensor, list[Window]]:

@@ -5,6 +5,7 @@ import inspect
 import itertools
 import pickle
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from dmlgpu import DescriptorError, interop
 F = torch.nn.functional
 ops = torch.ops.dmlgpu
 POOLS = [f"{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)]
+ADAPTIVE = [f"adaptive_{name}" for name in POOLS]
 REDUCTIONS = ["argmax", "argmin", "amax", "amin", "sum", "mean"]
 MODULES = {  # and arguments of each
     "MaxPool1d": (3, 2, 1, 2, True),
@@ -70,7 +72,7 @@ def gradient_of(function, x):
 
 def test_names():
     assert sorted(interop.torch.__all__) == sorted(
-        [*POOLS, *REDUCTIONS, "topk", "lp_pool2d", "max_unpool2d", "roi_pool", *MODULES]
+        [*POOLS, *REDUCTIONS, "topk", "lp_pool2d", "max_unpool2d", "roi_pool", *ADAPTIVE, *MODULES]
     )
 
 
@@ -551,6 +553,26 @@ def test_views():
         gradient = gradient_of(lambda y: interop.torch.avg_pool2d(y, 2).permute(2, 1, 0), view)[0]
         expected = gradient_of(lambda y: F.avg_pool2d(y, 2).permute(2, 1, 0), view)[0]
         torch.testing.assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_adaptive_pooling_is_that_of_pytorch(name):
+    rank, ours, theirs = int(name[-2]), getattr(interop.torch, name), getattr(F, name)
+    x = with_ties(2, 3, *(6, 4, 9)[:rank])
+    for output_size in (1, (3, 2, 9)[:rank], [2, None, 3][:rank])[: rank + 1]:
+        gradient, result = gradient_of(partial(ours, output_size=output_size), x)
+        expected_gradient, expected = gradient_of(partial(theirs, output_size=output_size), x)
+        torch.testing.assert_close(result, expected)
+        torch.testing.assert_close(gradient, expected_gradient)
+        if "max" in name:
+            torch.testing.assert_close(ours(x[0], output_size, True), theirs(x[0], output_size, True))
+    for wrong in (5, (4, 4, 4)[:rank], 0, (1,) * (rank + 1), 2.0, True):
+        with pytest.raises(
+            ValueError, match=rf"^{name}: output_size=.* is not allowed; allowed are {rank} divisors of"
+        ):
+            ours(x, wrong)
+    with pytest.raises(ValueError, match=rf"^{name}: input has 1 dimensions; allowed are {rank + 1} and {rank + 2}"):
+        ours(x.reshape(-1), 1)
 
 
 def roi_pool_of_torchvision(x, rois, size, scale):

@@ -824,6 +824,26 @@ def test_arguments_are_checked_where_there_are_no_elements(function, wrong):
     assert len(messages) == 1
 
 
+# Windows that lie side by side
+
+
+@pytest.mark.parametrize(("shape", "output_sizes", "window"), [
+    ((2, 3, 6, 8), (3, 2), (2, 4)), ((6, 8), 1, (6, 8)), ((3, 6, 8), [6, 8], (1, 1)),
+    ((1, 2, 4, 6, 8), 2, (2, 3, 4)), ((4, 6, 8), (1, 3, 8), (4, 2, 1)), ((0, 3, 6, 8), 2, (3, 4)),
+], ids=str)  # fmt: skip
+def test_adaptive_pooling(device, shape, output_sizes, window):
+    x = np.random.default_rng(0).integers(-9, 10, shape).astype(np.float32)
+    options = {"window_size": window, "strides": window, "device": device}
+    for exact in False, True:
+        got = dmlgpu.adaptive_average_pooling(x, output_sizes, exact=exact, device=device)
+        np.testing.assert_array_equal(got, dmlgpu.average_pooling(x, **options, exact=exact))
+    assert got.shape[-len(window) :] == tuple(n // k for n, k in zip(shape[-len(window) :], window, strict=True))
+    got = dmlgpu.adaptive_max_pooling(x, output_sizes, output_indices=True, indices_data_type=UINT64, device=device)
+    expected = dmlgpu.max_pooling(x, **options, output_indices=True, indices_data_type=UINT64)
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
 # The first k elements of a line
 
 
