@@ -281,7 +281,7 @@ _LINES = tuple(
 _REGIONS = tuple(
     Sample(sizes, {"roi_count": regions, "pooled_size": size, "spatial_scale": scale}, source, target)
     for sizes, regions, size, scale, source, target in (
-        ((2, 3, 9, 12), 12, (2, 3), 1.0, _packed, _packed),
+        ((2, 2, 7, 9), 12, (2, 3), 1.0, _packed, _packed),
         ((1, 2, 6, 5), 7, (7, 7), 0.25, _spaced, _packed),
         ((3, 2, 8, 7), 9, (1, 1), 0.3, _reversed, _spaced),
         ((2, 4, 5, 6), 5, (3, 2), 1.5, _broadcast, _reversed),

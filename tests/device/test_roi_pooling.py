@@ -13,6 +13,7 @@ X = np.arange(72, dtype=np.float32).reshape(2, 1, 6, 6)
 ROIS = np.float32([[0, 0, 0, 5, 5], [1, 1, 1, 2, 2]])
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(("shape", "rois", "size"), [
     ((1, 2, 150, 160), 5, (1, 2)),  # bins of more elements than an invocation loads
@@ -28,6 +29,7 @@ def test_work_of_an_invocation(device, shape, rois, size, dtype):
     verify(RoiPoolingOperatorDesc.of(x, size, roi_tensor=regions), x, regions, device=device)
 
 
+@pytest.mark.every_driver
 def test_every_product_is_that_of_float32(device):
     """Of corners and scales whose products are near halves, with all kinds of exponents."""
     rng = np.random.default_rng(1)
