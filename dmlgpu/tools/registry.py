@@ -171,7 +171,8 @@ def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[
     arrays = [fill(tensor) for tensor in desc.inputs]
     for i, field in enumerate(desc.input_fields):
         if isinstance(desc, RoiPoolingOperatorDesc) and field == "roi_tensor":
-            arrays[i] = _regions(desc, arrays[i])
+            # Elements that share memory stay equal.
+            arrays[i] = arrays[i] if desc.roi_tensor.overlaps else _regions(desc, arrays[i])
         elif "indices" in field:
             count = desc.outputs[0].element_count
             if isinstance(desc, MaxPoolingGradOperatorDesc):

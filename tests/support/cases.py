@@ -753,14 +753,14 @@ UNPOOLED = [
 
 
 def _roi_cases() -> Iterator[Case]:
-    for data_type, (tag, source, rois, target, scale, fill) in itertools.product(
+    for data_type, (tag, source, rois, target, scale, fill, regions) in itertools.product(
         (FLOAT32, FLOAT16),
         (
-            ("packed", None, None, None, 0.1, special_without_nan),
-            ("channels-last", (126, 1, 18, 2), None, None, 1, ties),
-            ("broadcast", (63, 0, 9, 1), (0, 0, 0, 1), None, 1.5, special),
-            ("permuted", (1, 2, 4, 28), (1, 1, 1, 7), (1, 6, 12, 24), 1 / 3, any_bits),
-            ("gaps", (155, 75, 10, 1), (36, 36, 6, 1), (48, 16, 7, 1), 2.7e-3, distinct),
+            ("packed", None, None, None, 0.1, special_without_nan, any_bits),
+            ("channels-last", (126, 1, 18, 2), None, None, 1, ties, any_bits),
+            ("broadcast", (63, 0, 9, 1), (0, 0, 0, 1), None, 1.5, special, given([1, 0.5, -1, 4, 2])),
+            ("permuted", (1, 2, 4, 28), (1, 1, 1, 7), (1, 6, 12, 24), 1 / 3, any_bits, any_bits),
+            ("gaps", (155, 75, 10, 1), (36, 36, 6, 1), (48, 16, 7, 1), 2.7e-3, distinct, any_bits),
         ),
     ):
         desc = RoiPoolingOperatorDesc.of(
@@ -770,7 +770,7 @@ def _roi_cases() -> Iterator[Case]:
             roi_tensor=TensorDesc(data_type, (1, 1, 6, 5), rois),
         )
         desc = with_outputs(desc, lambda output, strides=target: dataclasses.replace(output, strides=strides))
-        yield Case(f"roi-{tag}-{data_type.name}".lower(), desc, (fill, any_bits))
+        yield Case(f"roi-{tag}-{data_type.name}".lower(), desc, (fill, regions))
 
 
 ROIS = list(_roi_cases())
