@@ -14,7 +14,7 @@ GIVEN_UP = {
     r"stretch(es)?": "split",
     r"receipts?": "status",
     r"order_?keys?|order keys?": "radix key",
-    r"\b(pool|windows|sweep|gather)\.comp": "pool_direct.comp, pool_small.comp, pool_separable.comp, pool_backward.comp",
+    r"\b(pool|windows|sweep|gather).comp": "pool_direct.comp, pool_small.comp, pool_separable.comp, pool_backward.comp",
     r"record_(words|count|type)|records_(bytes|base)": "state_words, ...",
     # A state is what an accumulator has in registers.
     r"to_states|role\.states|states_(base|before|of)|state_(bytes|count|type)|(leaves?|writes?) states": "partials",

@@ -343,7 +343,7 @@ _SQUARE = np.arange(1, 37).reshape(6, 6)
 
 _ROI_EXAMPLES = [
     Case(
-        f"roi-{tag}",
+        f"roi-{tag}-{data_type.name}".lower(),
         RoiPoolingOperatorDesc.of(TensorDesc(data_type, (1, 1, *np.shape(x))), size, scale),
         (given(x), given([0, *roi])),
         ([[expected]],),
