@@ -90,18 +90,39 @@ uint batch_of(uint pattern)
     return pattern >= 0x80000000 && pattern < 0xBF800000 ? 0 : batch;  // between -1 and 0
 }
 
-// The elements first to last of a region, clamped to `size` elements of the input, that bin number `at` has: from
-// begin, before end.
+// The bins of a region along a dimension: `count` bins of `least` elements, and `more` elements that are distributed. The
+// next bin begins at `begin` + `rest` / count, from `first` on. No product needs more than 32 bits.
+struct Bins {
+    uint count;
+    int first;
+    uint least;
+    uint more;
+    uint begin;
+    uint rest;
+};
+
+// Of a region with elements first to last; the next bin is number `at`.
+Bins bins_of(uint count, int first, int last, uint at)
+{
+    uint size = last < first ? 1 : uint(last - first) + 1, least = size / count, more = size - least * count;
+    uint distributed = at * more / count;
+    return Bins(count, first, least, more, at * least + distributed, at * more - distributed * count);
+}
+
+// The elements of the next bin among `size` elements of the input: from begin, before end.
 struct Range {
     int begin;
     int end;
 };
-Range bin_of(int first, int last, uint at, uint bins, uint size)
+Range next_bin(inout Bins bins, uint size)
 {
-    // floor(at * count / bins) and ceil((at + 1) * count / bins), without products of more than 32 bits.
-    uint count = last < first ? 1 : uint(last - first) + 1, least = count / bins, more = count - least * bins;
-    uint begin = at * least + at * more / bins, end = (at + 1) * least + ((at + 1) * more + bins - 1) / bins;
-    return Range(clamp(first + int(begin), 0, int(size)), clamp(first + int(end), 0, int(size)));
+    int begin = bins.first + int(bins.begin);
+    bins.rest += bins.more;
+    bool carries = bins.rest >= bins.count;
+    bins.begin += bins.least + (carries ? 1 : 0);
+    bins.rest -= carries ? bins.count : 0;
+    int end = bins.first + int(bins.begin + min(bins.rest, 1));
+    return Range(clamp(begin, 0, int(size)), clamp(end, 0, int(size)));
 }
 
 void main()
@@ -110,44 +131,52 @@ void main()
     source_first = push.source_first;
     source_count = push.source_count;
     source_base = push.source_base;
-    uint row_stride = push.stride[2], column_stride = push.stride[3];
+    uint row_stride = push.stride[2], column_stride = push.stride[3], width = push.size[1];
+    uint pooled_height = push.pooled_size[0], pooled_width = push.pooled_size[1], channel_count = push.channel_count;
+    uint first_output = push.first_output, target_base = push.target_base, split_begin = push.split_begin;
     uint tiles = (output_count - 1) / tile + 1;
     Items mine = items_of(tiles * push.split_count);
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE) {
-        uint split = item / tiles, i = (item - split * tiles) * tile, end = min(output_count, i + tile);
-        uint number = push.first_output + i, row = number / push.pooled_size[1], plane = row / push.pooled_size[0];
-        uint column = number - row * push.pooled_size[1], region = plane / push.channel_count;
-        uint roi = region * push.roi_stride[0] + push.rois_base, step = push.roi_stride[1];
-        uint batch = batch_of(widened(LOAD(rois, roi)));
+        uint split = TO_PARTIALS ? item / tiles : 0, i = (item - split * tiles) * tile,
+             end = min(output_count, i + tile);
+        uint number = first_output + i, row = number / pooled_width, plane = row / pooled_height;
+        uint region = plane / channel_count, roi = region * push.roi_stride[0] + push.rois_base;
+        uint step = push.roi_stride[1], batch = batch_of(widened(LOAD(rois, roi)));
         int left = scaled(widened(LOAD(rois, roi + step))), top = scaled(widened(LOAD(rois, roi + 2 * step)));
         int right = scaled(widened(LOAD(rois, roi + 3 * step))), bottom = scaled(widened(LOAD(rois, roi + 4 * step)));
-        Range rows = bin_of(top, bottom, row - plane * push.pooled_size[0], push.pooled_size[0], push.size[0]);
+        Bins rows_of = bins_of(pooled_height, top, bottom, row - plane * pooled_height);
+        Bins columns_of = bins_of(pooled_width, left, right, number - row * pooled_width);
+        Range rows = next_bin(rows_of, push.size[0]);
         uint height = batch < push.batch_count ? uint(rows.end - rows.begin) : 0;
-        uint origin = batch * push.stride[0] + (plane - region * push.channel_count) * push.stride[1];
-        for (; i < end; ++i, ++column) {
-            Range columns = bin_of(left, right, column, push.pooled_size[1], push.size[1]);
-            uint width = uint(columns.end - columns.begin), count = height * width;
-            uint most = max(count, 1);  // an empty bin has one element, 0
-            uint split_size = (most - 1) / splits + 1, at = split + push.split_begin;
-            uint first = at > (most - 1) / split_size ? most : at * split_size;
-            uint behind = first + min(split_size, most - first);
-            uint y = first / max(width, 1), x = first - y * width;
-            uint address = origin + (uint(rows.begin) + y) * row_stride + (uint(columns.begin) + x) * column_stride;
+        uint origin = batch * push.stride[0] + (plane - region * channel_count) * push.stride[1];
+        origin += uint(rows.begin) * row_stride;
+        for (; i < end; ++i) {
+            Range columns = next_bin(columns_of, width);
+            uint row_size = uint(columns.end - columns.begin), count = height * row_size;
+            uint first = 0, behind = count, x = 0, address = origin + uint(columns.begin) * column_stride;
+            if (TO_PARTIALS) {
+                uint last = max(count, 1) - 1, split_size = last / splits + 1, at = split + split_begin;
+                first = at > last / split_size ? count : at * split_size;
+                behind = first + min(split_size, count - first);
+                uint y = first / max(row_size, 1);
+                x = first - y * row_size;
+                address += y * row_stride + x * column_stride;
+            }
             State state = empty_from(first);
-            if (count == 0)
+            if (count == 0)  // it has one element, 0
                 state = state_of(operand_of(Bits(0)), 0);
-            for (uint index = first; index < min(behind, count); ++index) {
+            for (uint index = first; index < behind; ++index) {
                 if (!SEGMENTED || address - source_first < source_count)
                     accumulate(state, operand_of(LOAD(source, address + source_base)), index);
-                bool ends = ++x == width;
+                bool ends = ++x == row_size;
                 x = ends ? 0 : x;
-                address += ends ? row_stride - (width - 1) * column_stride : column_stride;
+                address += ends ? row_stride - (row_size - 1) * column_stride : column_stride;
             }
             if (TO_PARTIALS)
-                STORE_PARTIAL(target, (split * output_count + i) * PARTIAL_WORDS + push.target_base, state, 1)
+                STORE_PARTIAL(target, (split * output_count + i) * PARTIAL_WORDS + target_base, state, 1)
             else
-                STORE_ELEMENT(target, push.first_output + i + push.target_base, value_of(state, 1))
+                STORE_ELEMENT(target, first_output + i + target_base, value_of(state, 1))
         }
     }
     report(item, mine.end);
