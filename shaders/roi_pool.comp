@@ -75,8 +75,7 @@ int scaled(uint coordinate)
     exponent += int(push.scale_exponent + 24 - missing);
     uint left = upper << clamp(exponent, 0, 7), half_unit = 1 << clamp(-1 - exponent, 0, 25);
     uint right = (upper + half_unit) >> clamp(-exponent, 0, 26), number = exponent < 0 ? right : left;
-    number = max(exponent > 6 ? MOST : 0, min(number, MOST));
-    number = magnitude == 0x7F800000 ? MOST : number;
+    number = magnitude == 0x7F800000 ? MOST : min(number, MOST);
     number = magnitude == 0 || magnitude > 0x7F800000 ? 0 : number;
     int positive = int(number), negative = -positive;
     return coordinate >= 0x80000000 ? negative : positive;

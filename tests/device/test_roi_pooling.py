@@ -1,10 +1,13 @@
 """ROI_POOLING: regions that need several invocations, and the function."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import dmlgpu
 from dmlgpu import DescriptorError, RoiPoolingOperatorDesc, TensorDesc, verify
+from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from tests.support.cases import FLOAT32
 from tests.support.limits import LOWERED
@@ -38,10 +41,19 @@ def test_every_product_is_that_of_float32(device):
         halves = (rng.integers(0, 4000, 300) + 0.5) / np.float64(np.float32(scale))
         with np.errstate(over="ignore"):
             corners = halves.astype(np.float32)
-        corners = (corners.view(np.int32) + rng.integers(-1, 2, 300, np.int32)).view(np.float32)
-        rois = np.zeros((1, 1, 300, 5), np.float32)
-        rois[0, 0, :, 1] = rois[0, 0, :, 3] = corners
-        verify(RoiPoolingOperatorDesc.of(x, 1, scale, roi_tensor=rois), x, rois, device=device)
+        check_columns(device, x, (corners.view(np.int32) + rng.integers(-1, 2, 300, np.int32)).view(np.float32), scale)
+    # Denormals; the greatest float times 2^20 of the least ones is a bit less than 0.5.
+    check_columns(device, x, np.arange(0, 1 << 23, 1 << 16, dtype=np.int32).view(np.float32), np.finfo(np.float32).max)
+    check_columns(device, x[..., :2000].astype(np.float16), np.arange(0x900, dtype=np.int16).view(np.float16), 3e6)
+    # 24929 * 336.5 lies between two floats, of which the even one is taken: the second bin begins with column 43.
+    rois = np.float32([[0, -24929, 0, 24929.25, 0]])
+    assert dmlgpu.roi_pooling(-x, rois, (1, 2), 336.5, device=device)[0, 0, 0, 1] == -43
+
+
+def check_columns(device, x, corners, scale):
+    rois = np.zeros((1, 1, len(corners), 5), x.dtype)
+    rois[0, 0, :, 1] = rois[0, 0, :, 3] = corners
+    verify(RoiPoolingOperatorDesc.of(x, 1, scale, roi_tensor=rois), x, rois, device=device)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -49,9 +61,9 @@ def test_what_is_no_place(device, dtype):
     nan, inf = np.nan, np.inf
     rois, expected = np.array([0, 1, -0.9, 1.9, -1, 2, nan, inf, -inf]), [35, 71, 35, 71, 0, 0, 0, 0, 0]
     rois = np.column_stack([rois, np.broadcast_to([-inf, -60000, inf, 60000], (9, 4))])
-    corners = [0, nan, -nan, 2, 1], [0, 1e-7, -1e-7, nan, nan], [0, inf, inf, inf, inf], [-0.0, -inf, 0, -inf, 0]
+    corners = [0, nan, -nan, 2, 1], [0, 1e-7, -1e-7, nan, nan], [0, inf, inf, inf, inf], [-0.0, 0, 0, 1, 0]
     result = dmlgpu.roi_pooling(X.astype(dtype), np.concatenate([rois, corners]).astype(dtype), 1, 100.0, device=device)
-    assert result.reshape(-1).tolist() == [*expected, 35, 0, 0, 0]
+    assert result.reshape(-1).tolist() == [*expected, 35, 0, 0, 5]
 
 
 def test_function(device):
@@ -74,6 +86,16 @@ def test_nothing_to_look_at(shape, rois):
     assert result.shape == (rois, shape[1], 2, 3)
     assert result.dtype == np.float16
     assert not result.any()
+
+
+def test_splits_of_several_dispatches():
+    desc = RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 300, 400)), 1)
+    plan = lower(desc, Limits(1 << 27, 64, 4, dispatch_elements=1 << 16))
+    *pooled, combined = [dispatch.push for dispatch in plan.dispatches]
+    assert len(pooled) > 1
+    begins = [0, *itertools.accumulate(push["split_count"] for push in pooled)]
+    assert begins == [*(push["split_begin"] for push in pooled), pooled[0]["bin_splits"]]
+    assert combined["partial_count"] == begins[-1]
 
 
 def test_regions_have_one_buffer():
