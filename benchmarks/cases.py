@@ -125,6 +125,28 @@ def unpooling_case(name: str, sizes: tuple[int, ...], window_size: int) -> Case:
     return replace(case, fills=(fill(0), fill(1)))
 
 
+def roi_case(name: str, sizes: tuple[int, ...], regions: int) -> Case:
+    """Regions of an image that is 16 times as large, as of detectors: 7 x 7 bins each."""
+    case = operator_case(
+        "ROI_POOLING",
+        f"roi-pool-{name}",
+        TensorDesc(FLOAT32, sizes),
+        roi_count=regions,
+        pooled_size=7,
+        spatial_scale=1 / 16,
+    )
+    batches, _, height, width = sizes
+
+    def fill(dtype: np.dtype[Any], count: int) -> Array:
+        generator = np.random.default_rng(count)
+        extent = generator.uniform(32, 320, (regions, 2))
+        first = generator.random((regions, 2)) * (16 * np.array([width, height]) - extent)
+        rows = np.column_stack([generator.integers(0, batches, regions), first, first + extent])
+        return rows.astype(dtype).reshape(count)
+
+    return replace(case, fills=(random_values, fill))
+
+
 _RESNET = partial(pooling_case, sizes=(8, 64, 112, 112), window_size=3, stride=2, padding=1)
 _POOLINGS = {
     "resnet": _RESNET,
@@ -201,6 +223,7 @@ LARGE = [
     ),
     unpooling_case("large-2x2", (32, 64, 112, 112), 2),
     *(top_k_case(f"65536x1024-{k}", (1 << 16, 1024), k) for k in (5, 50)),
+    roi_case("detector", (8, 512, 80, 104), 256),
 ]
 
 # Cases of any power of two of elements, from 2^10.

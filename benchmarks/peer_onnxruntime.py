@@ -21,6 +21,7 @@ from dmlgpu import (
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
+    RoiPoolingOperatorDesc,
     TopK1OperatorDesc,
     devices,
 )
@@ -77,6 +78,10 @@ class OnnxruntimePeer(Peer):
     def max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
         scale = [target // source for target, source in zip(desc.output_tensor.sizes[2:], x.shape[2:], strict=True)]
         return self._contender(desc, "MaxUnpool", [x, indices.astype(np.int64)], kernel_shape=scale, strides=scale)
+
+    def roi_pooling(self, desc: RoiPoolingOperatorDesc, x: Array, rois: Array) -> Contender:
+        options = {"pooled_shape": desc.pooled_size, "spatial_scale": desc.spatial_scale}
+        return self._contender(desc, "MaxRoiPool", [x, rois[0, 0]], **options)
 
     def top_k(self, desc: TopK1OperatorDesc, x: Array) -> Contender:
         largest = int(desc.axis_direction is AxisDirection.DECREASING)

@@ -22,6 +22,7 @@ from benchmarks.cases import (
     describe,
     pooling_case,
     reduce_case,
+    roi_case,
     scaled,
     top_k_case,
     unpooling_case,
@@ -164,6 +165,11 @@ def test_sizes_of_cases():
 
 def test_numpy_agrees_with_the_oracle():
     assert all(agreed(case, NumpyPeer()) for case in TINY)
+
+
+def test_onnx_runtime_agrees_on_regions():
+    pytest.importorskip("onnxruntime")
+    assert agreed(roi_case("few", (2, 3, 30, 40), 9), OnnxruntimePeer())
 
 
 def test_torch_agrees_with_the_oracle():
