@@ -448,6 +448,17 @@ def _average_pooling(desc: AveragePooling1OperatorDesc) -> tuple[Problem, ...]:
     return (_over_windows(desc.input_tensor, windows, Sum(result=SumResult.AVERAGE), outputs),)
 
 
+def _packed_first(output: OutputTensor, number: int) -> tuple[OutputTensor, tuple[Problem, ...]]:
+    """An output for a kernel that writes packed tensors; where it is not packed an intermediate, and the copy of it."""
+    if output.tensor.is_packed:
+        return output, ()
+    packed = TensorDesc(output.tensor.data_type, output.tensor.sizes)
+    target = replace(output, result=Result.VALUE)
+    source = Source(packed, Role.INTERMEDIATE, number)
+    copy = Problem((source,), Axes.of(packed, ()), Selection(), (target,))
+    return replace(output, tensor=packed, role=Role.INTERMEDIATE, number=number), (copy,)
+
+
 @problems_of.register
 def _lp_pooling(desc: LpPooling1OperatorDesc) -> tuple[Problem, ...]:
     windows = Windows.of(desc.input_tensor, desc.windows)
@@ -508,7 +519,7 @@ def _top_k(desc: TopK1OperatorDesc) -> tuple[Problem, ...]:
         return (Problem((Source(tensor),), Axes.of(tensor, (axis,)), Selection(minimum=increasing), outputs),)
     before: list[Problem] = []
     after: list[Problem] = []
-    source, written = Source(tensor), [*outputs]
+    source, written = Source(tensor), list[OutputTensor]()
     lines = _lines(tensor, axis)
     if lines is None:
         # A copy has the axis innermost.
@@ -518,13 +529,10 @@ def _top_k(desc: TopK1OperatorDesc) -> tuple[Problem, ...]:
         before.append(copy_of(Source(TensorDesc(tensor.data_type, sizes, strides)), packed, 0))
         source = Source(packed, Role.INTERMEDIATE, 0)
         lines = Dim(math.prod(sizes[:-1]), sizes[-1]), Dim(1, 0), Dim(sizes[-1], 1)
-    for i, output in enumerate(outputs):
-        if not output.tensor.is_packed:
-            packed, number = TensorDesc(output.tensor.data_type, output.tensor.sizes), len(before) + len(after)
-            written[i] = replace(output, tensor=packed, role=Role.INTERMEDIATE, number=number)
-            target = replace(output, result=Result.VALUE)
-            axes = Axes.of(packed, ())
-            after.append(Problem((Source(packed, Role.INTERMEDIATE, number),), axes, Selection(), (target,)))
+    for output in outputs:
+        target, copies = _packed_first(output, len(before) + len(after))
+        written.append(target)
+        after += copies
     domain = Lines(*lines, desc.k, increasing, math.prod(outputs[0].tensor.sizes[axis + 1 :]))
     return *before, Problem((source,), domain, Selection(), tuple(written)), *after
 

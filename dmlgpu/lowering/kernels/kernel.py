@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 # Partials, or intermediates, may take this part of the bytes of a large source, so that its ranges are few.
 SCRATCH_SHARE = 16
+# Bytes that every device can bind (maxStorageBufferRange), also where segments have fewer.
+BINDABLE = 1 << 27
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,15 @@ from typing import Any, ClassVar, NamedTuple
 
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.geometry import power_of_2, runs_of_segments
-from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, segment_push, shader_of, wrapped
+from dmlgpu.lowering.kernels.kernel import (
+    BINDABLE,
+    SCRATCH_SHARE,
+    Kernel,
+    constants_of,
+    segment_push,
+    shader_of,
+    wrapped,
+)
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Lines, Role
 
@@ -37,8 +45,6 @@ from dmlgpu.lowering.problem import Lines, Role
 _LIST, _HALF = 8, 4
 # Elements of a line for each of k from which on groups are faster.
 _GROUPED = 16
-# Bytes that every device can bind (maxStorageBufferRange), also where segments have fewer.
-_BINDABLE = 1 << 27
 # Entries of an item of top_k_merge.comp, at most.
 _MERGED = 64
 
@@ -106,7 +112,7 @@ class TopK(Kernel):
     def _entries(self) -> int:
         """Entries that a half has room for."""
         lines, bytes_of_both = self.lines, 2 * 4 * self.entry_words
-        most = max(self.limits.segment_bytes, _BINDABLE) // bytes_of_both
+        most = max(self.limits.segment_bytes, BINDABLE) // bytes_of_both
         room = self._room(lines.element.size)
         # What is left of k beside the result so far is for a chunk.
         least = lines.k + max(lines.k // 4, _LIST) + _LIST
