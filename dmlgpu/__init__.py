@@ -17,6 +17,7 @@ from dmlgpu.descriptors.pooling import (
     MaxPoolingGradOperatorDesc,
     MaxPoolingOperatorDesc,
     MaxUnpoolingOperatorDesc,
+    QuantizedLinearAveragePoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import (
     ArgmaxOperatorDesc,
@@ -103,6 +104,7 @@ __all__ = [
     "OperatorDesc",
     "OutOfMemoryError",
     "Profile",
+    "QuantizedLinearAveragePoolingOperatorDesc",
     "ReduceFunction",
     "ReduceOperatorDesc",
     "RoiPoolingOperatorDesc",

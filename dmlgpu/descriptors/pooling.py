@@ -28,6 +28,11 @@ FLOAT_POOLING_TYPES: TypeTable = {  # 1_0 and 6_2
     "output_tensor": (DataType.FLOAT32, DataType.FLOAT16),
 }
 
+QUANTIZED_TYPES = (DataType.INT8, DataType.UINT8)
+
+# Elements of a window of quantized elements, at most: sums of their differences from a zero point have 32 bits.
+MAX_QUANTIZED_WINDOW = ((1 << 31) - 1) // 255
+
 
 # Names of the spatial dimensions in errors; 2-D pooling has the last two.
 _DIMENSIONS = ("depth", "height", "width")
@@ -417,6 +422,161 @@ class AveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingOperatorDesc):
 
     def canonical(self) -> OperatorDesc:
         return AveragePooling1OperatorDesc(**vars(self), dilations=(1,) * len(self.strides))
+
+
+@dataclass(frozen=True)
+class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingOperatorDesc):
+    """The average of every window of quantized elements (DML_QUANTIZED_LINEAR_AVERAGE_POOLING_OPERATOR_DESC).
+
+    An element q stands for the number (q - zero point) * scale. The averages of `AveragePooling1OperatorDesc` of these
+    numbers are quantized: divided by the output's scale, rounded to the nearest integer, of two equally near ones to
+    the even one, and moved by the output's zero point. What the output's type does not hold becomes its least or
+    greatest number. Nothing else is rounded, so that results have the same bits everywhere.
+
+    Decisions of docs/semantics.md: 3, 6, 15, 16, 25.
+
+    Formula:
+        place(o, k) = o * strides - start_padding + k * dilations, for 0 <= k < window_size
+        sum(n, c, o) = sum of (input[n, c, place(o, k)] - input_zero_point[c]) over all k with a place in the input
+        quotient(n, c, o) = sum(n, c, o) * input_scale[c] / (count(o) * output_scale[c])
+        output[n, c, o] = clamp(round(quotient(n, c, o)) + output_zero_point[c])
+        count(o) as for AVERAGE_POOLING1
+
+    Args:
+        input_tensor: (N, C, H, W) or (N, C, D, H, W); INT8 or UINT8.
+        input_scale_tensor: FLOAT32; one element, or one for each channel: sizes (1, C, 1, 1) or (1, C, 1, 1, 1). One
+            element may have any rank up to 5.
+        input_zero_point_tensor: None, which is 0; or the input's type, and sizes as for input_scale_tensor.
+        output_scale_tensor: as input_scale_tensor.
+        output_zero_point_tensor: None, which is 0; or the output's type, and sizes as for input_scale_tensor.
+        output_tensor: INT8 or UINT8, whichever the input has; sizes as for `MaxPooling2OperatorDesc`.
+        strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`; a window has at
+            most 8421504 elements.
+        include_padding: whether the padding counts, as zero points.
+
+    Raises:
+        DescriptorError: naming the field that breaks a rule.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import QuantizedLinearAveragePoolingOperatorDesc, verify
+        >>> x = np.array([[[[10, 20, 30], [40, 50, 60], [70, 80, 90]]]], np.uint8)
+        >>> scales, zero_points = np.float32([[0.5], [1]]), np.uint8([[10], [3]])
+        >>> desc = QuantizedLinearAveragePoolingOperatorDesc.of(
+        ...     x, (2, 2), input_scale_tensor=scales[0], input_zero_point_tensor=zero_points[0],
+        ...     output_scale_tensor=scales[1], output_zero_point_tensor=zero_points[1])
+        >>> verify(desc, x, scales[0], zero_points[0], scales[1], zero_points[1]).tolist()
+        [[[[13, 18], [28, 33]]]]
+    """
+
+    types: ClassVar[TypeTable] = {  # 6_2
+        "input_tensor": QUANTIZED_TYPES,
+        "input_scale_tensor": (DataType.FLOAT32,),
+        "input_zero_point_tensor": QUANTIZED_TYPES,
+        "output_scale_tensor": (DataType.FLOAT32,),
+        "output_zero_point_tensor": QUANTIZED_TYPES,
+        "output_tensor": QUANTIZED_TYPES,
+    }
+
+    input_tensor: TensorDesc
+    input_scale_tensor: TensorDesc
+    input_zero_point_tensor: TensorDesc | None
+    output_scale_tensor: TensorDesc
+    output_zero_point_tensor: TensorDesc | None
+    output_tensor: TensorDesc
+    strides: tuple[int, ...]
+    window_size: tuple[int, ...]
+    start_padding: tuple[int, ...]
+    end_padding: tuple[int, ...]
+    dilations: tuple[int, ...]
+    include_padding: bool
+
+    @classmethod
+    def of(
+        cls,
+        input_tensor: Any,
+        window_size: Any,
+        *,
+        input_scale_tensor: Any = None,
+        input_zero_point_tensor: Any = None,
+        output_scale_tensor: Any = None,
+        output_zero_point_tensor: Any = None,
+        output_data_type: Any = None,
+        output_sizes: Any = None,
+        per_channel: bool = False,
+        **window: Any,
+    ) -> Self:
+        """The descriptor for an input and a window; its output is inferred and packed.
+
+        Args:
+            input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
+            window_size: see the field.
+            input_scale_tensor: as for input_tensor; None: packed, and the zero point, too, if that is None.
+            input_zero_point_tensor: as for input_tensor; None: none, if there is a scale.
+            output_scale_tensor: as input_scale_tensor.
+            output_zero_point_tensor: as input_zero_point_tensor.
+            output_data_type: INT8 or UINT8, or the NumPy type; None: the input's.
+            output_sizes: as for `MaxPooling2OperatorDesc.of`.
+            per_channel: whether a scale that is None has an element for each channel.
+            window: the other fields, as for `MaxPooling2OperatorDesc.of`.
+
+        Raises:
+            DescriptorError: naming the field that breaks a rule.
+            TypeError: an argument for a field that the descriptor lacks.
+        """
+        source = TensorDesc.of(input_tensor)
+        fields = cls._window(max(source.rank - 2, 0), {"window_size": window_size, **window})
+        field = f"{cls.__name__}.output_tensor.data_type"
+        data_type = source.data_type if output_data_type is None else output_data_type
+        data_type = DataType.of(data_type, field, cls.types["output_tensor"], of_input=False)
+        sizes = cls._window_counts(source, fields, output_sizes)
+        target = cls._packed("output_tensor", source, sizes, data_type)
+        packed = tuple([size if axis == 1 and per_channel else 1 for axis, size in enumerate(source.sizes)])
+        given = {
+            "input": (source, input_scale_tensor, input_zero_point_tensor),
+            "output": (target, output_scale_tensor, output_zero_point_tensor),
+        }
+        for side, (data, scale, zero_point) in given.items():
+            if scale is None:
+                scale = TensorDesc(DataType.FLOAT32, packed)
+                zero_point = TensorDesc(data.data_type, packed) if zero_point is None else zero_point
+            fields[f"{side}_tensor"] = data
+            fields[f"{side}_scale_tensor"] = TensorDesc.of(scale)
+            fields[f"{side}_zero_point_tensor"] = None if zero_point is None else TensorDesc.of(zero_point)
+        return cls(**fields)
+
+    @property
+    def channels(self) -> int:
+        """The different scales and zero points: 1, or one of each for every channel."""
+        return max([math.prod(tensor.sizes) for tensor in self.inputs[1:]])
+
+    def _check_windows(self) -> None:
+        super()._check_windows()
+        elements = math.prod(self.window_size)
+        if elements > MAX_QUANTIZED_WINDOW:
+            text = f"{self.window_size} has {elements} elements; at most {MAX_QUANTIZED_WINDOW} are allowed"
+            raise self._error("window_size", text)
+        for side in ("input", "output"):
+            self._check_quantization(f"{side}_scale_tensor")
+            field = f"{side}_zero_point_tensor"
+            if getattr(self, field) is not None:
+                tensor, data = self._check_quantization(field), getattr(self, f"{side}_tensor").data_type
+                if tensor.data_type is not data:
+                    raise self._error(
+                        f"{field}.data_type", f"{tensor.data_type.name} differs from the {side}'s {data.name}"
+                    )
+
+    def _check_same_type(self) -> None:
+        """Input and output may have different types."""
+
+    def _check_quantization(self, field: str) -> TensorDesc:
+        """The tensor of a scale or a zero point. Raises unless it has one element, or one for each channel."""
+        tensor, source = self._check_tensor(field), self.input_tensor.sizes
+        per_channel = tuple([size if axis == 1 else 1 for axis, size in enumerate(source)])
+        if tensor.rank > 5 or (tensor.element_count > 1 and tensor.sizes != per_channel):
+            text = f"{tensor.sizes} is wrong; allowed are one element of rank 1 to 5, and {per_channel}"
+            raise self._error(f"{field}.sizes", text)
+        return tensor
 
 
 class _LpPoolingOperatorDesc(PoolingOperatorDesc):

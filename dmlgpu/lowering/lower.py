@@ -20,6 +20,7 @@ from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
 from dmlgpu.lowering.kernels.pool_small import PoolSmall
 from dmlgpu.lowering.kernels.reduce import Reduce
+from dmlgpu.lowering.kernels.requantize import Requantize
 from dmlgpu.lowering.kernels.roi_pool import RoiPool
 from dmlgpu.lowering.kernels.rows import Rows
 from dmlgpu.lowering.kernels.scatter import Scatter
@@ -33,6 +34,7 @@ from dmlgpu.lowering.problem import (
     OutputTensor,
     Problem,
     Regions,
+    Requantized,
     Role,
     Scattered,
     Source,
@@ -114,6 +116,7 @@ KERNELS: dict[type, tuple[type[Kernel], ...]] = {
     Scattered: (Scatter,),
     Regions: (RoiPool,),
     Lines: (TopK,),
+    Requantized: (Requantize,),
 }
 # Of exact sums.
 _EXACT: dict[type, tuple[type[Kernel], ...]] = {

@@ -23,6 +23,7 @@ from dmlgpu.descriptors.pooling import (
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
+    QuantizedLinearAveragePoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import (
     ArgminOperatorDesc,
@@ -193,6 +194,20 @@ class Lines:
         return self.outer.size * self.inner.size
 
 
+@dataclass(frozen=True)
+class Requantized:
+    """An output is the average of a window of quantized elements, of which the source has the sum.
+
+    The other sources are the scale of the input and its zero point, then those of the output.
+    """
+
+    windows: Windows
+    channels: int
+    """Scales and zero points of each tensor, or 1: all channels have the same."""
+    has_zero_points: tuple[bool, bool]
+    """Whether there is one of the input, and of the output; else it is 0."""
+
+
 class Role(enum.Enum):
     """What a tensor, or memory, is to an operator."""
 
@@ -247,7 +262,7 @@ class Problem:
     """A computation on the first source, helped by the others. All outputs have the same sizes."""
 
     sources: tuple[Source, ...]
-    domain: Axes | Windows | CoveringWindows | Scattered | Lines | Regions
+    domain: Axes | Windows | CoveringWindows | Scattered | Lines | Regions | Requantized
     accumulator: Accumulator
     outputs: tuple[OutputTensor, ...]
 
@@ -446,6 +461,21 @@ def _average_pooling(desc: AveragePooling1OperatorDesc) -> tuple[Problem, ...]:
     windows = Windows.of(desc.input_tensor, desc.windows, include_padding=desc.include_padding)
     outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
     return (_over_windows(desc.input_tensor, windows, Sum(result=SumResult.AVERAGE), outputs),)
+
+
+@problems_of.register
+def _quantized_average_pooling(desc: QuantizedLinearAveragePoolingOperatorDesc) -> tuple[Problem, ...]:
+    source, target = desc.input_tensor, desc.output_tensor
+    sum_type = DataType.INT32 if source.data_type is DataType.INT8 else DataType.UINT32
+    windows = Windows.of(source, desc.windows, include_padding=desc.include_padding)
+    sums = TensorDesc(sum_type, target.sizes)
+    first = _over_windows(source, windows, Integer(), (OutputTensor(sums, Result.INDEX, Role.INTERMEDIATE),))
+    zero_points = desc.input_zero_point_tensor, desc.output_zero_point_tensor
+    domain = Requantized(windows, desc.channels, (zero_points[0] is not None, zero_points[1] is not None))
+    parameters = [Source(tensor, number=i) for i, tensor in enumerate(desc.inputs)][1:]
+    written, after = _packed_first(OutputTensor(target, Result.VALUE), 1)
+    sources = (Source(sums, Role.INTERMEDIATE), *parameters)
+    return first, Problem(sources, domain, Integer(), (written,)), *after
 
 
 def _packed_first(output: OutputTensor, number: int) -> tuple[OutputTensor, tuple[Problem, ...]]:

@@ -17,6 +17,7 @@ from dmlgpu.descriptors.pooling import (
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
+    QuantizedLinearAveragePoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import (
     ArgOperatorDesc,
@@ -36,6 +37,7 @@ from dmlgpu.reference.pooling import (
     max_pooling,
     max_pooling_grad,
     max_unpooling,
+    quantized_average_pooling,
     roi_pooling,
 )
 from dmlgpu.reference.reduction import arg, exact_sum, exactly_reduced, extremum, reduce, short_sum, top_k
@@ -86,6 +88,7 @@ _reference.register(ShortSumOperatorDesc, short_sum)
 _reference.register(TopK1OperatorDesc, top_k)
 _reference.register(MaxPooling2OperatorDesc, max_pooling)
 _reference.register(AveragePooling1OperatorDesc, average_pooling)
+_reference.register(QuantizedLinearAveragePoolingOperatorDesc, quantized_average_pooling)
 _reference.register(LpPooling1OperatorDesc, lp_pooling)
 _reference.register(AveragePoolingGradOperatorDesc, average_pooling_grad)
 _reference.register(MaxPoolingGradOperatorDesc, max_pooling_grad)

@@ -18,6 +18,7 @@ from dmlgpu.descriptors.pooling import (
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
+    QuantizedLinearAveragePoolingOperatorDesc,
 )
 from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import Array, TensorDesc
@@ -83,7 +84,7 @@ def _of_average_pooling(desc: AveragePooling1OperatorDesc) -> Bounds:
     return bounds
 
 
-def counts(desc: AveragePooling1OperatorDesc, shape: tuple[int, ...]) -> Array:
+def counts(desc: _Averaging, shape: tuple[int, ...]) -> Array:
     """By how many elements the sum of each window is divided."""
     if not desc.include_padding:
         return sums(desc, np.ones(shape))
@@ -96,6 +97,42 @@ def counts(desc: AveragePooling1OperatorDesc, shape: tuple[int, ...]) -> Array:
         room = size + start + end - np.arange(outputs) * stride  # from each window's begin to the end of the padding
         count = np.multiply.outer(count, np.minimum(window, -(-room // dilation)))
     return count[np.newaxis]
+
+
+def quantized_average_pooling(
+    desc: QuantizedLinearAveragePoolingOperatorDesc, x: Array, *parameters: Array
+) -> tuple[Array, ...]:
+    """The averages, in integers and fractions."""
+    given = dict(zip(desc.input_fields[1:], parameters, strict=True))
+
+    def of_channels(field: str) -> list[Any]:
+        values = given[field].reshape(-1).tolist() if field in given else [0]
+        return values * x.shape[1] if len(values) == 1 else values
+
+    zero_points = np.reshape(of_channels("input_zero_point_tensor"), (-1, *(1,) * (x.ndim - 2)))
+    totals = sums(desc, x.astype(np.int64) - zero_points)
+    divisors = np.broadcast_to(counts(desc, x.shape).astype(np.int64), totals.shape)
+    outputs = np.empty(totals.shape, desc.output_tensor.data_type.numpy)
+    limits = np.iinfo(outputs.dtype)
+    fields = "input_scale_tensor", "output_scale_tensor", "output_zero_point_tensor"
+    for channel, (*scales, zero_point) in enumerate(zip(*map(of_channels, fields), strict=True)):
+        quotients = _rounded_quotients(totals[:, channel], divisors[:, channel], *scales)
+        outputs[:, channel] = np.clip(quotients + zero_point, limits.min, limits.max)
+    return (outputs,)
+
+
+def _rounded_quotients(totals: Array, divisors: Array, input_scale: float, output_scale: float) -> Array:
+    """The integers nearest to totals * input_scale / (divisors * output_scale); 0 where that is undefined."""
+    if not np.isfinite([input_scale, output_scale]).all() or output_scale == 0:
+        with np.errstate(all="ignore"):
+            limits = totals * input_scale / np.float64(output_scale)
+        return np.nan_to_num(limits, nan=0, posinf=1000, neginf=-1000).astype(np.int64)
+    ratio = Fraction(input_scale) / Fraction(output_scale)
+    dividends, divisors = totals.astype(object) * ratio.numerator, divisors.astype(object) * ratio.denominator
+    whole, rest = dividends // divisors, dividends % divisors
+    rounds_up = (2 * rest > divisors) | ((2 * rest == divisors) & (whole % 2 == 1))
+    quotients: Array = np.clip(whole + rounds_up, -1000, 1000).astype(np.int64)
+    return quotients
 
 
 def lp_pooling(desc: LpPooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
@@ -270,7 +307,7 @@ def _bins(first: int, last: int, count: int, size: int) -> list[slice]:
     return [slice(*np.clip([begin, end], 0, size)) for begin, end in zip(begins, ends, strict=True)]
 
 
-def sums(desc: AveragePooling1OperatorDesc | LpPooling1OperatorDesc, terms: Array) -> Array:
+def sums(desc: _Averaging | LpPooling1OperatorDesc, terms: Array) -> Array:
     """The sums of the terms in every window."""
     total = np.zeros(desc.output_tensor.sizes, terms.dtype)
     with np.errstate(all="ignore"):
@@ -279,7 +316,8 @@ def sums(desc: AveragePooling1OperatorDesc | LpPooling1OperatorDesc, terms: Arra
     return total
 
 
-_Windowed = AveragePooling1OperatorDesc | LpPooling1OperatorDesc | MaxPooling2OperatorDesc
+_Averaging = AveragePooling1OperatorDesc | QuantizedLinearAveragePoolingOperatorDesc
+_Windowed = _Averaging | LpPooling1OperatorDesc | MaxPooling2OperatorDesc
 
 
 def _elements(desc: _Windowed, shape: tuple[int, ...]) -> Iterator[tuple[Any, Any]]:

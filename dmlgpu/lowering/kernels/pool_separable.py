@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.descriptors.window import Window
-from dmlgpu.lowering.accumulators import Selection
+from dmlgpu.lowering.accumulators import Integer, Selection
 from dmlgpu.lowering.geometry import Dim, runs_of_segments
 from dmlgpu.lowering.kernels.cut import Part, PartKernel
 from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, by_base, constants_of, shader_of, wrapped
@@ -160,6 +160,8 @@ class PoolSeparable(Kernel):
 
     @property
     def why_impossible(self) -> str:
+        if isinstance(self.problem.accumulator, Integer):
+            return "it has no module for integers"
         if 4 % self.words:
             return "a vector does not have whole states"
         # Positions are signed, and a tile continues behind the last output.

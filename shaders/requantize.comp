@@ -1,0 +1,138 @@
+#version 430
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// QUANTIZED_LINEAR_AVERAGE_POOLING, the last step: makes outputs of the sums of windows. An item is a word, four
+// outputs, of which the last word of a tensor may have fewer.
+//
+// Quotients are rounded exactly. They are fractions of integers of 64 bits, times a power of 2. A quotient of floats,
+// with an error far below 1/4, says between which integers a fraction lies: next to an integer it may say the wrong
+// two, of which that one is still the nearest. Which of the two is nearer, integers say.
+
+#include "core/windows.glsl"
+
+layout(constant_id = 10) const uint OUTPUT_KIND = 0;  // of the outputs: UINT or INT
+layout(constant_id = 11) const bool WHOLE = false;  // every window lies in the input
+layout(constant_id = 12) const bool COUNTS_PADDING = false;
+
+layout(set = 0, binding = 2) readonly buffer Parameters { uint parameters[]; };  // requantize_parameters.comp
+layout(set = 0, binding = 3) buffer Values { uint values[]; };
+
+layout(push_constant) uniform Push {
+    uint size[3];  // of the input
+    uint output_size[3];
+    uint window_size[3];
+    uint window_stride[3];
+    uint dilation[3];
+    uint start_padding[3];
+    uint counted_end[3];  // counted(): where the positions that count end
+    uint channels;      // that have parameters of their own; 1: none has
+    uint first_output;  // the outputs of this dispatch: the first, a multiple of 4, and how many
+    uint output_count;
+    uint source_base;  // number of an output + source_base is the place of its sum
+    uint parameters_base;
+    uint values_base;  // and this of its value, in elements
+} push;
+
+// The push constants that every output needs, each read once (kernel.glsl).
+uvec3 size, output_size, window_size, window_stride, dilation, start_padding, counted_end;
+uint channels, parameters_base;
+
+void read_push()
+{
+    size = all_of(push.size);
+    output_size = all_of(push.output_size);
+    window_size = all_of(push.window_size);
+    window_stride = all_of(push.window_stride);
+    dilation = all_of(push.dilation);
+    start_padding = all_of(push.start_padding);
+    counted_end = all_of(push.counted_end);
+    channels = push.channels;
+    source_base = push.source_base;
+    parameters_base = push.parameters_base;
+}
+
+// Integers of 64 bits, below 2^63: the low word, and the high one.
+uvec2 product(uint a, uint b)
+{
+    uint low, high;
+    umulExtended(a, b, high, low);
+    return uvec2(low, high);
+}
+uvec2 product(uvec2 a, uint b)
+{
+    uvec2 low = product(a.x, b);
+    return uvec2(low.x, low.y + a.y * b);
+}
+uvec2 shifted(uvec2 a, uint by)
+{
+    uint bits = by & 31u, zero = 0, low = a.x << bits, high = a.y << bits | a.x >> 1 >> (31u - bits);
+    return by < 32u ? uvec2(low, high) : uvec2(zero, low);
+}
+
+// sum * x / (count * y) * 2^exponent, rounded to the nearest integer, of two equally near ones to the even one. From
+// 1023 on it is anything that is not less.
+uint rounded_quotient(uint sum, uint count, uint x, uint y, int exponent)
+{
+    // No factor is below 2^-64 or above 2^64, and no product beyond the normal floats.
+    precise float over = float(sum) * float(x), under = float(count) * float(y);
+    precise float quotient = over / under * uintBitsToFloat(uint(exponent + 127) << 23);
+    quotient = min(quotient, 1023.0);
+    // Of a quotient from 1/4 to 1023 both sides fit: 2^59 is above them. The others they do not change.
+    uint whole = uint(quotient), zero = 0;
+    uvec2 twice = shifted(product(sum, x), uint(max(exponent, 0)) + 1u);
+    uvec2 middle = product(shifted(product(count, y), uint(max(-exponent, 0))), 2u * whole + 1u);
+    bool above = twice.y > middle.y || twice.y == middle.y && twice.x > middle.x;
+    bool rounds_up = above || twice == middle && (whole & 1u) == 1u;
+    uint rounded = whole + uint(rounds_up);
+    return quotient < 0.25 ? zero : rounded;
+}
+
+// A byte as a number of this kind.
+int number_of(uint byte, uint kind)
+{
+    int positive = int(byte & 0xFFu), number = int(byte << 24) >> 24;
+    return kind == INT ? number : positive;
+}
+
+// The value of an output.
+uint output_of(uint number)
+{
+    uint sum = source[number + source_base], plane = number, inside = 1, count = 1;
+    [[unroll]] for (int d = 2; d >= 0; --d) {
+        uint next = plane / output_size[d], at = (plane - next * output_size[d]) * window_stride[d];
+        uint begin = start_padding[d], elements = window_size[d];
+        plane = next;
+        if (!WHOLE)
+            elements = counted(at, window_size[d], dilation[d], begin, begin + size[d]);
+        inside *= elements;
+        if (COUNTS_PADDING)
+            elements = counted(at, window_size[d], dilation[d], 0, counted_end[d]);
+        count *= elements;
+    }
+    uint of_channel = plane % channels * 4 + parameters_base, ratio = parameters[of_channel + 2];
+    uint zero_points = parameters[of_channel + 3];
+    int total = int(sum - inside * uint(number_of(zero_points, NUMBER_KIND)));
+    uint x = parameters[of_channel], y = parameters[of_channel + 1];
+    int quotient = int(rounded_quotient(uint(abs(total)), count, x, y, int(ratio & 0xFFu) - 64)), opposite = -quotient;
+    quotient = (total < 0) == (int(ratio) < 0) ? quotient : opposite;
+    int least = OUTPUT_KIND == INT ? -128 : 0;
+    return uint(clamp(quotient + number_of(zero_points >> 8, OUTPUT_KIND), least, least + 255)) & 0xFFu;
+}
+
+void main()
+{
+    read_push();
+    uint first_output = push.first_output, output_count = push.output_count;
+    uint first_word = (first_output + push.values_base) / 4;
+    Items mine = items_of((output_count - 1) / 4 + 1);
+    uint item = mine.next;
+    for (; item < mine.end; item += ITEM_STRIDE) {
+        uint outputs = min(4, output_count - item * 4), word = 0;
+        for (uint k = 0; k < outputs; ++k)
+            word |= output_of(first_output + item * 4 + k) << (k * 8);
+        if (outputs < 4)
+            word |= values[first_word + item] & ~0u << (outputs * 8);
+        values[first_word + item] = word;
+    }
+    report(item, mine.end);
+}

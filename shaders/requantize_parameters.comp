@@ -1,0 +1,85 @@
+#version 430
+#extension GL_GOOGLE_include_directive : require
+// What requantize.comp needs of each channel, in four words: the ratio of both scales, as x / y * 2^exponent, and both
+// zero points. An item is a channel.
+//
+//   word 0    x, below 2^24
+//   word 1    y, from 1 to 2^24 - 1
+//   word 2    exponent + 64, from 0 to 128, and in bit 31 the sign of the ratio
+//   word 3    the zero point of the input in byte 0, that of the output in byte 1
+//
+// Exponents beyond are as good as these: with 64 every average but 0 is beyond all outputs, with -64 each becomes 0. A
+// ratio is infinite with exponent 64, and 0 where it is undefined.
+
+#include "core/kernel.glsl"
+
+layout(set = 0, binding = 1) readonly buffer Inputs { uint inputs[]; };
+layout(set = 0, binding = 2) readonly buffer Outputs { uint outputs[]; };
+layout(set = 0, binding = 3) writeonly buffer Parameters { uint parameters[]; };
+
+layout(push_constant) uniform Push {
+    uint first_channel;
+    uint channel_count;
+    uint input_base;   // channel * stride + base is the place of its scale or zero point, in elements
+    uint input_stride;
+    uint output_base;
+    uint output_stride;
+    uint parameters_base;
+#ifdef ZERO_POINTS
+    uint input_mask;   // 0 where there is no zero point
+    uint output_mask;
+#endif
+} push;
+
+#ifdef ZERO_POINTS
+
+uint byte_of(uint word, uint at) { return word >> (at % 4 * 8); }
+
+void compute(uint first, uint input_at, uint output_at)
+{
+    uint of_input = byte_of(inputs[input_at / 4], input_at) & push.input_mask;
+    uint of_output = byte_of(outputs[output_at / 4], output_at) & push.output_mask;
+    parameters[first + 3] = of_input | of_output << 8;
+}
+
+#else
+
+const uint INFINITE = 0x7F800000u;
+
+// A float from 0 on is a mantissa times 2^(exponent - 150). Denormals are read exactly.
+uint mantissa_of(uint pattern)
+{
+    uint fraction = pattern & 0x7FFFFFu, normal = fraction | 0x800000u;
+    return pattern < 0x800000u ? fraction : normal;
+}
+int exponent_of(uint pattern) { return max(int(pattern >> 23), 1); }
+
+void compute(uint first, uint input_at, uint output_at)
+{
+    uint a = inputs[input_at], b = outputs[output_at], sign = (a ^ b) & 0x80000000u;
+    a &= 0x7FFFFFFFu;
+    b &= 0x7FFFFFFFu;
+    bool is_zero = a == 0 || a > INFINITE || b >= INFINITE, is_infinite = a == INFINITE || b == 0;
+    uint x = mantissa_of(a), y = max(mantissa_of(b), 1), zero = 0, one = 1;
+    int exponent = clamp(exponent_of(a) - exponent_of(b), -64, 64), highest = 64;
+    x = is_infinite ? one : x;
+    y = is_infinite ? one : y;
+    parameters[first] = is_zero ? zero : x;
+    parameters[first + 1] = y;
+    parameters[first + 2] = uint((is_infinite ? highest : exponent) + 64) | sign;
+    parameters[first + 3] = 0;
+}
+
+#endif
+
+void main()
+{
+    Items mine = items_of(push.channel_count);
+    uint item = mine.next;
+    for (; item < mine.end; item += ITEM_STRIDE) {
+        uint channel = push.first_channel + item;
+        compute(channel * 4 + push.parameters_base, channel * push.input_stride + push.input_base,
+                channel * push.output_stride + push.output_base);
+    }
+    report(item, mine.end);
+}
