@@ -18,6 +18,7 @@ from dmlgpu.descriptors.pooling import (
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
     PoolingOperatorDesc,
+    QuantizedLinearAveragePoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import (
     ARG_TYPES,
@@ -352,6 +353,50 @@ def adaptively_pooled(kind: type[PoolingOperatorDesc], x: Operand, output_sizes:
         )
     window = tuple([size // count for size, count in zip(spatial, counts, strict=True)])
     return pooled(kind, x, window, strides=window, **options)
+
+
+def quantized_pooled(
+    x: Operand, window_size: Any, parameters: Mapping[str, Operand | None], dtype: Any, **window: Any
+) -> Call:
+    """The averages of quantized elements; parameters are scales and zero points, by their fields."""
+    kind = QuantizedLinearAveragePoolingOperatorDesc
+    name = kind.__name__
+    leading, _ = _window(name, x.shape, window_size)
+    types = dict.fromkeys(("input_scale_tensor", "output_scale_tensor"), DataType.FLOAT32)
+    types["input_zero_point_tensor"] = x.tensor(f"{name}.input_tensor", kind.types["input_tensor"]).data_type
+    types["output_zero_point_tensor"] = types["input_zero_point_tensor"]
+    if dtype is not None:
+        types["output_zero_point_tensor"] = DataType.of(
+            dtype, f"{name}.output_tensor.data_type", kind.types["output_tensor"], of_input=False
+        )
+    tensors = {
+        field: _of_channels(f"{name}.{field}", operand, types[field], x.shape, leading)
+        for field, operand in parameters.items()
+        if operand is not None
+    }
+    call = pooled(kind, x, window_size, output_data_type=dtype, **tensors, **window)
+    return replace(call, dtypes=(call.desc.outputs[0].data_type.numpy,))
+
+
+def _of_channels(field: str, operand: Operand, data_type: DataType, shape: Shape, leading: int) -> TensorDesc:
+    """The tensor of a scale or a zero point of an array of this shape: of a number, or of one for each channel."""
+    channels = shape[leading - 1] if leading else 1
+    if operand.shape not in ((), (1,), (channels,)):
+        raise DescriptorError(
+            f"{field}.sizes: {operand.shape} is wrong; allowed are a number, and ({channels},), one for each channel"
+        )
+    if (
+        operand.shape == ()
+        and not operand.is_on_device
+        and operand.dtype.kind in ("iuf" if data_type.is_float else "iu")
+    ):
+        return TensorDesc(data_type, (1,))
+    tensor = operand.tensor(field, (data_type,))
+    if tensor.element_count == 1:
+        return tensor
+    spatial = (1,) * (len(shape) - leading)
+    strides = (0, *tensor.element_strides, *(0 for _ in spatial))
+    return replace(tensor, sizes=(1, *tensor.sizes, *spatial), strides=strides)
 
 
 def average_pooled_grad(x: Operand, input_sizes: Any, window_size: Any, **window: Any) -> Call:

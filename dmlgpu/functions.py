@@ -612,6 +612,83 @@ def average_pooling(
     )
 
 
+class _QuantizedAveragePooling(Protocol):
+    """`quantized_average_pooling`, whose result is like x."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, x: DeviceTensor, window_size: Ints, *, input_scale: ArrayLike = ...,
+        input_zero_point: ArrayLike | None = ..., output_scale: ArrayLike = ...,
+        output_zero_point: ArrayLike | None = ..., dtype: ElementType | None = ..., output_sizes: Ints | None = ...,
+        include_padding: bool = ..., **window: Unpack[Window],
+    ) -> DeviceTensor: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, x: ArrayLike, window_size: Ints, *, input_scale: ArrayLike = ...,
+        input_zero_point: ArrayLike | None = ..., output_scale: ArrayLike = ...,
+        output_zero_point: ArrayLike | None = ..., dtype: ElementType | None = ..., output_sizes: Ints | None = ...,
+        include_padding: bool = ..., **window: Unpack[Window],
+    ) -> Array: ...  # fmt: skip
+
+
+_quantized_average_pooling: Callable[[Any], _QuantizedAveragePooling] = function_of_arrays(
+    "x", "input_scale", "input_zero_point", "output_scale", "output_zero_point", like="x"
+)
+
+
+@_quantized_average_pooling
+def quantized_average_pooling(
+    x: Operand,
+    window_size: Ints,
+    *,
+    input_scale: Operand | float = 1,
+    input_zero_point: Operand | None = None,
+    output_scale: Operand | float = 1,
+    output_zero_point: Operand | None = None,
+    dtype: ElementType | None = None,
+    output_sizes: Ints | None = None,
+    include_padding: bool = False,
+    **window: Unpack[Window],
+) -> Call:
+    """The average of every window of quantized elements: `QuantizedLinearAveragePoolingOperatorDesc` of arrays.
+
+    Args:
+        x: as for `max_pooling`, of int8 or uint8. An element q stands for (q - input_zero_point) * input_scale.
+        window_size: as for `max_pooling`.
+        input_scale: a number, or an array of float32 with one for each channel.
+        input_zero_point: an integer, or an array of x's type with one for each channel; None: 0.
+        output_scale: as input_scale: averages are divided by it, and rounded to the nearest integer, half to even.
+        output_zero_point: as input_zero_point, of the result's type: it is added to what was rounded.
+        dtype: the type of the result, INT8 or UINT8, its name, or the NumPy type; None: x's.
+        output_sizes: as for `max_pooling`.
+        include_padding: whether the padding counts, as zero points.
+        strides, padding, dilations: as for `max_pooling`.
+        out, device: as for `argmax`.
+
+    Returns:
+        The averages, of x's rank. Otherwise, and errors, as of `max_pooling`.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> x = np.uint8([[10, 20, 30], [40, 50, 60]])
+        >>> dmlgpu.quantized_average_pooling(x, 2).tolist()
+        [[30, 40]]
+        >>> dmlgpu.quantized_average_pooling(x, 2, input_scale=0.5, input_zero_point=10, output_zero_point=3).tolist()
+        [[13, 18]]
+    """
+    parameters: Any = {
+        "input_scale_tensor": input_scale,
+        "input_zero_point_tensor": input_zero_point,
+        "output_scale_tensor": output_scale,
+        "output_zero_point_tensor": output_zero_point,
+    }
+    return calls.quantized_pooled(
+        x, window_size, parameters, dtype, output_sizes=output_sizes, include_padding=include_padding, **window
+    )
+
+
 @function
 def lp_pooling(
     x: Operand, window_size: Ints, *, p: int = 2, output_sizes: Ints | None = None, **window: Unpack[Window]

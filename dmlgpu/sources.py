@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from dmlgpu.call import Call, Operand, Type
 from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
 from dmlgpu.descriptors.reduction import (
     ArgOperatorDesc,
@@ -190,9 +191,11 @@ def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> An
             args, options = (named.pop(first),), named
         arrays = {first: source_of(args[0], f"{body.__name__}.{first}")}
         for name in names[1:]:
-            # An array that may be left out is None then.
-            if options.get(name) is not None or parameters[name].default is not None:
-                arrays[name] = source_of(options[name], f"{body.__name__}.{name}")
+            # An array that may be left out is None then, or a number.
+            default = parameters[name].default
+            given = options.get(name, default)
+            if given is not None or default is not None:
+                arrays[name] = source_of(given, f"{body.__name__}.{name}")
                 options[name] = operand_of(arrays[name])
         values = (operand_of(arrays[first]), *args[1:])
         make = cached if all(map(_is_immutable, (*values, *options.values()))) else body
@@ -201,7 +204,8 @@ def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> An
             call: Call = make(*values, **options)
             if call.warning:
                 warnings.warn(f"{body.__name__}: {call.warning}", stacklevel=2)
-            if not isinstance(call.desc, _IN_PARTS) and any(isinstance(array, Source) for array in arrays.values()):
+            in_parts = len(names) == 1 and isinstance(call.desc, _IN_PARTS)
+            if not in_parts and any(isinstance(array, Source) for array in arrays.values()):
                 raise TypeError(
                     f"{body.__name__}() takes neither chunked nor Dask arrays; pass arrays or device tensors"
                 )
@@ -312,6 +316,8 @@ def computed(
         kind, what = (DeviceTensor, "a packed device tensor") if on_device else (np.ndarray, "an array")
         targets = _outs(call, out, kind, what)
     inputs: list[Any] = [*arrays.values()][-len(call.inputs) :]
+    for i, x in enumerate(inputs[1:], 1):
+        inputs[i] = _typed(x, call.desc, call.desc.input_fields[i]) if x.ndim == 0 else x
     if call.fill is not None:
         if device is not None:
             open_device(device)  # raises if there is none
@@ -376,6 +382,19 @@ def _elements(x: Array, tensor: TensorDesc, converted: Type | None = None) -> Ar
     if x.dtype.kind == "i" and tensor.data_type is DataType.UINT64:  # negative indices are beyond the output
         x = x.view(x.dtype.str.replace("i", "u"))
     return x if x.shape == tensor.sizes else x.reshape(tensor.sizes)
+
+
+def _typed(x: Any, desc: OperatorDesc, field: str) -> Any:
+    """A number, converted to the type of its tensor."""
+    data_type = getattr(desc, field).data_type
+    if not isinstance(x, np.ndarray) or x.dtype == data_type.numpy:
+        return x
+    try:
+        return np.array(x.item(), data_type.numpy)
+    except OverflowError:
+        limits = np.iinfo(data_type.numpy)
+        text = f"{shown(x.item())} is out of range; {data_type.name} has {limits.min} to {limits.max}"
+        raise DescriptorError(f"{type(desc).__name__}.{field}: {text}") from None
 
 
 def device_for(selector: Selector, inputs: Sequence[Any]) -> Device:
