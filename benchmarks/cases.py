@@ -69,7 +69,10 @@ _POOLS = {
     "LP_POOLING1": "lp-pool",
     "MAX_POOLING_GRAD": "pool-grad",
     "AVERAGE_POOLING_GRAD": "average-pool-grad",
+    "QUANTIZED_LINEAR_AVERAGE_POOLING": "quantized-average-pool",
 }
+# Those of floats, beside the first.
+_FLOAT_POOLS = "AVERAGE_POOLING1", "LP_POOLING1", "MAX_POOLING_GRAD", "AVERAGE_POOLING_GRAD"
 
 
 def pooling_case(
@@ -178,7 +181,7 @@ CASES = [
     argmax_case("4096x1024-transposed", (4096, 1024), [1], strides=permuted_strides((4096, 1024), (1, 0))),
     *(pooling(name, indices=indices) for name, pooling in _POOLINGS.items() for indices in (False, True)),
     *(_RESNET(f"resnet-{data_type.name.lower()}", data_type=data_type) for data_type in (FLOAT16, UINT8)),
-    *(_RESNET("resnet", operator=operator) for operator in _POOLS if operator != "MAX_POOLING2"),
+    *(_RESNET("resnet", operator=operator) for operator in _FLOAT_POOLS),
     unpooling_case("2x2", (8, 64, 112, 112), 2),
     *(top_k_case(f"4096x1024-{k}", (4096, 1024), k) for k in (1, 5, 50, 1000)),
     *(top_k_case(f"vocabulary-{k}", (1, 129280), k) for k in (1, 50, 1000)),
@@ -216,11 +219,8 @@ LARGE = [
         for indices in (False, True)
     ),
     *(pooling_case(f"large-{side}x{side}", (32, 64, 112, 112), side, padding=side // 2) for side in (3, 13)),
-    *(
-        _LARGE_POOLINGS["resnet"]("large-resnet", operator=operator)
-        for operator in _POOLS
-        if operator != "MAX_POOLING2"
-    ),
+    *(_LARGE_POOLINGS["resnet"]("large-resnet", operator=operator) for operator in _FLOAT_POOLS),
+    _RESNET("large-resnet", sizes=(256, 64, 112, 112), operator="QUANTIZED_LINEAR_AVERAGE_POOLING", data_type=UINT8),
     unpooling_case("large-2x2", (32, 64, 112, 112), 2),
     *(top_k_case(f"65536x1024-{k}", (1 << 16, 1024), k) for k in (5, 50)),
     roi_case("detector", (8, 512, 80, 104), 256),

@@ -30,7 +30,9 @@ _REDUCTIONS = (
 )
 # Small windows, and long ones.
 _WINDOWS = tuple(
-    Sample(sizes, dict(zip(WINDOW_FIELDS, window, strict=True)) | {"indices_data_type": index_type})
+    Sample(
+        sizes, dict(zip(WINDOW_FIELDS, window, strict=True)) | {"indices_data_type": index_type, "per_channel": True}
+    )
     for sizes, window, index_type in (
         ((2, 1, 9, 24), ((2, 2), (2, 1), (1, 0), (0, 1), (1, 1)), UINT32),
         ((1, 2, 6, 50), ((4, 41), (1, 2), (2, 7), (1, 5), (1, 1)), UINT64),

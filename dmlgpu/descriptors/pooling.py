@@ -433,6 +433,8 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
     the even one, and moved by the output's zero point. What the output's type does not hold becomes its least or
     greatest number. Nothing else is rounded, so that results have the same bits everywhere.
 
+    A window has at most 8421504 elements.
+
     Decisions of docs/semantics.md: 3, 6, 15, 16, 25.
 
     Formula:
@@ -450,8 +452,7 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
         output_scale_tensor: as input_scale_tensor.
         output_zero_point_tensor: None, which is 0; or the output's type, and sizes as for input_scale_tensor.
         output_tensor: INT8 or UINT8, whichever the input has; sizes as for `MaxPooling2OperatorDesc`.
-        strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`; a window has at
-            most 8421504 elements.
+        strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`.
         include_padding: whether the padding counts, as zero points.
 
     Raises:
@@ -461,11 +462,8 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
         >>> import numpy as np
         >>> from dmlgpu import QuantizedLinearAveragePoolingOperatorDesc, verify
         >>> x = np.array([[[[10, 20, 30], [40, 50, 60], [70, 80, 90]]]], np.uint8)
-        >>> scales, zero_points = np.float32([[0.5], [1]]), np.uint8([[10], [3]])
-        >>> desc = QuantizedLinearAveragePoolingOperatorDesc.of(
-        ...     x, (2, 2), input_scale_tensor=scales[0], input_zero_point_tensor=zero_points[0],
-        ...     output_scale_tensor=scales[1], output_zero_point_tensor=zero_points[1])
-        >>> verify(desc, x, scales[0], zero_points[0], scales[1], zero_points[1]).tolist()
+        >>> desc = QuantizedLinearAveragePoolingOperatorDesc.of(x, (2, 2))
+        >>> verify(desc, x, np.float32([0.5]), np.uint8([10]), np.float32([1]), np.uint8([3])).tolist()
         [[[[13, 18], [28, 33]]]]
     """
 
@@ -511,13 +509,14 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
         Args:
             input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
             window_size: see the field.
-            input_scale_tensor: as for input_tensor; None: packed, and the zero point, too, if that is None.
+            input_scale_tensor: as for input_tensor; None: packed, with one element, and the zero point, too, if that is
+                None.
             input_zero_point_tensor: as for input_tensor; None: none, if there is a scale.
             output_scale_tensor: as input_scale_tensor.
             output_zero_point_tensor: as input_zero_point_tensor.
             output_data_type: INT8 or UINT8, or the NumPy type; None: the input's.
             output_sizes: as for `MaxPooling2OperatorDesc.of`.
-            per_channel: whether a scale that is None has an element for each channel.
+            per_channel: whether what is packed so has an element for each channel.
             window: the other fields, as for `MaxPooling2OperatorDesc.of`.
 
         Raises:
@@ -531,7 +530,7 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
         data_type = DataType.of(data_type, field, cls.types["output_tensor"], of_input=False)
         sizes = cls._window_counts(source, fields, output_sizes)
         target = cls._packed("output_tensor", source, sizes, data_type)
-        packed = tuple([size if axis == 1 and per_channel else 1 for axis, size in enumerate(source.sizes)])
+        packed = tuple([size if axis == 1 else 1 for axis, size in enumerate(source.sizes)]) if per_channel else (1,)
         given = {
             "input": (source, input_scale_tensor, input_zero_point_tensor),
             "output": (target, output_scale_tensor, output_zero_point_tensor),

@@ -34,6 +34,7 @@ _WORDS: dict[str, Mapping[str, Any]] = {
     "largest": _FLAGS,
     "mode": {mode.upper(): mode for mode in MODES},
     "output_indices": _FLAGS,
+    "per_channel": _FLAGS,
     "sorted": _FLAGS,
 }
 # The types that sums and means are computed in: of other functions `dtype` is the type of indices.

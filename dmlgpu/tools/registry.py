@@ -27,6 +27,7 @@ from dmlgpu.descriptors.pooling import (
     MaxPoolingGradOperatorDesc,
     MaxPoolingOperatorDesc,
     MaxUnpoolingOperatorDesc,
+    QuantizedLinearAveragePoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import (
     ARG_TYPES,
@@ -50,6 +51,7 @@ from dmlgpu.functions import (
     max_pooling,
     max_pooling_grad,
     max_unpooling,
+    quantized_average_pooling,
     reduce,
     roi_pooling,
     top_k,
@@ -165,8 +167,8 @@ def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[
 
     Args:
         desc: the operator.
-        fill: gives any array for a tensor. Of indices most then become those of an output, of its window if it has one,
-            and most regions lie at least in part in the input.
+        fill: gives any array for a tensor. Of indices most then become those of an output, of its window if it has one;
+            of scales most become numbers near 1, and most regions lie at least in part in the input.
     """
     arrays = [fill(tensor) for tensor in desc.inputs]
     for i, field in enumerate(desc.input_fields):
@@ -179,6 +181,10 @@ def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[
                 arrays[i] = np.where(arrays[i] % 8 == 0, arrays[i], _in_windows(desc, arrays[i]))
             else:
                 arrays[i] = arrays[i] % np.array(count + count // 8 + 1, arrays[i].dtype)
+        if "scale" in field:
+            words = arrays[i].view(np.uint32)
+            near = words & 0x807FFFFF | (124 + (words >> 23) % 8) << 23
+            arrays[i] = np.where(words % 8 == 0, words, near).view(np.float32)
     return tuple(arrays)
 
 
@@ -292,6 +298,11 @@ _REGIONS = tuple(
 _INDEX_TYPES = {"output_data_type": INDEX_TYPES}
 _DIRECTIONS = {"axis_direction": tuple(AxisDirection)}
 _AVERAGES = {"include_padding": (False, True)}
+_QUANTIZED = {
+    "include_padding": (False, True),
+    "per_channel": (False, True),
+    "output_data_type": (None, DataType.UINT8, DataType.INT8),
+}
 _NORMS = {"p": (2, 1, 3)}
 _GIVEN_INDICES = {"indices_data_type": (DataType.UINT64, DataType.UINT32)}
 _SORTED_INDICES = {"indices_data_type": INDEX_TYPES}
@@ -317,6 +328,13 @@ OPERATORS = (
     Operator("MAX_POOLING2", MaxPooling2OperatorDesc, max_pooling, _WINDOWS, _INDICES),
     Operator("MAX_POOLING_GRAD", MaxPoolingGradOperatorDesc, max_pooling_grad, _WINDOWS, _INDICES),
     Operator("MAX_UNPOOLING", MaxUnpoolingOperatorDesc, max_unpooling, _PLACES, _GIVEN_INDICES),
+    Operator(
+        "QUANTIZED_LINEAR_AVERAGE_POOLING",
+        QuantizedLinearAveragePoolingOperatorDesc,
+        quantized_average_pooling,
+        _WINDOWS,
+        _QUANTIZED,
+    ),
     Operator("ROI_POOLING", RoiPoolingOperatorDesc, roi_pooling, _REGIONS, {}),
     Operator("TOP_K", TopKOperatorDesc, None, _LINES, _SORTED_INDICES),
     Operator("TOP_K1", TopK1OperatorDesc, top_k, _LINES, _SORTED_INDICES | _DIRECTIONS),

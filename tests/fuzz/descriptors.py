@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from inspect import signature
 from typing import Any, TypeVar
@@ -229,6 +229,18 @@ def lines(choices: Choices, data_type: DataType, long: bool) -> Taken:
     return source, {"axis": axis, "k": k}
 
 
+def parameters_of_channels(choices: Choices, desc: Any) -> dict[str, TensorDesc | None]:
+    """Scales and zero points with any layout, with fewer elements, or none."""
+    found: dict[str, TensorDesc | None] = {}
+    for field in [*desc.types][1:5]:
+        default = getattr(desc, field)
+        sizes = choices.of((default.sizes, default.sizes, (1,) * choices.integer(1, 5)))
+        found[field] = tensor(choices, default.data_type, sizes)
+        if "zero" in field and choices.chance(3):
+            found[field] = None
+    return found
+
+
 def operator(
     choices: Choices,
     kind: Operator,
@@ -258,6 +270,8 @@ def operator(
         source, arguments = unpooling(choices, data_type)
     options = {name: choices.of(values) for name, values in kind.options.items()}
     desc = kind.of(source, **arguments, **options)
+    if "input_scale_tensor" in kind.fields:
+        desc = replace(desc, **parameters_of_channels(choices, desc))
     return with_outputs(desc, lambda target: tensor(choices, target.data_type, target.sizes, output=True))
 
 

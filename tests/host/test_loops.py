@@ -16,6 +16,7 @@ from dmlgpu import (
     LpPooling1OperatorDesc,
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
+    QuantizedLinearAveragePoolingOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
     RoiPoolingOperatorDesc,
@@ -183,6 +184,12 @@ def grad(kind, data_type, sizes, window, strides=(1, 1)):
     return kind.of(pooled.output_tensor, sizes, window, strides=strides)
 
 
+def quantized(channels):
+    return QuantizedLinearAveragePoolingOperatorDesc.of(
+        TensorDesc(UINT8, (1, channels, 1, 1)), (1, 1), per_channel=True
+    )
+
+
 @pytest.mark.parametrize(
     ("variant", "desc"),
     [
@@ -215,6 +222,7 @@ def grad(kind, data_type, sizes, window, strides=(1, 1)):
         ("top_k_sort", TopKOperatorDesc.of(TensorDesc(FLOAT32, (4, 1 << 22)), 3)),
         ("top_k_merge", TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), 1 << 21)),
         ("top_k_write", TopKOperatorDesc.of(TensorDesc(UINT8, (1 << 21,)), 1 << 21)),
+        ("requantize", quantized(1 << 23)),
     ],
     ids=str,
 )
@@ -313,6 +321,7 @@ def too_long():
         yield lower(dataclasses.replace(unpooling, output_tensor=source), ONE)
     yield lower(RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1, 1)), 1, roi_count=1 << 22), ONE)
     yield lower(TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), 1 << 21), ONE)
+    yield lower(quantized(1 << 20), ONE)
 
 
 def test_an_inner_loop_of_the_only_item_is_reported(counter):

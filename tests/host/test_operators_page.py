@@ -47,6 +47,7 @@ def test_only_float64_bool_and_some_indices_are_extensions():
     ]
     assert {types for row in rows for types in row[1:] if types} == {
         "FLOAT64, bool as UINT8",
+        "bool as UINT8",  # of quantized elements
         "UINT64, UINT32",  # of a gradient
         "INT64, INT32",  # of TOP_K
     }

@@ -21,6 +21,7 @@ from dmlgpu import (
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
     OperatorDesc,
+    QuantizedLinearAveragePoolingOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
     RoiPoolingOperatorDesc,
@@ -159,6 +160,31 @@ def check_summed_windows(desc, x):
         assert got == pytest.approx(expected, rel=float(np.finfo(output.dtype).eps))
 
 
+def quantized(total, count, input_scale, output_scale):
+    """The number of output scales in an average, to the nearest integer; 0 where it is not defined."""
+    if total == 0 or input_scale == 0 or math.isinf(output_scale) or math.isnan(input_scale + output_scale):
+        return 0
+    if math.isinf(input_scale) or output_scale == 0:
+        sign = total * math.copysign(1, input_scale) * math.copysign(1, output_scale)
+        return math.copysign(1000, sign)
+    return round(Fraction(total) * Fraction(input_scale) / (count * Fraction(output_scale)))
+
+
+def check_quantized(desc, x, *parameters):
+    (output,) = reference(desc, x, *parameters)
+    given = dict(zip(desc.input_fields[1:], parameters, strict=True))
+    info = np.iinfo(output.dtype)
+    for (at, got), (elements, count) in zip(np.ndenumerate(output), literal_windows(desc, x), strict=True):
+        input_scale, input_zero, output_scale, output_zero = (
+            values.reshape(-1)[at[1] % values.size].item() if (values := given.get(field)) is not None else 0
+            for field in [*desc.types][1:5]
+        )
+        total = sum(element - input_zero for element in elements)
+        count = count if desc.include_padding else len(elements)
+        expected = quantized(total, count, input_scale, output_scale) + output_zero
+        assert got == min(max(expected, info.min), info.max)
+
+
 def literal_shares(desc, gradient):
     """For every element of the output the sum of its shares, as fractions."""
     target = TensorDesc(desc.input_gradient_tensor.data_type, gradient.shape)
@@ -278,6 +304,9 @@ def check(desc: OperatorDesc, x, *others):
         return
     if isinstance(values, TopK1OperatorDesc):
         check_top_k(values, x)
+        return
+    if isinstance(values, QuantizedLinearAveragePoolingOperatorDesc):
+        check_quantized(values, x, *others)
         return
     if isinstance(values, MaxUnpoolingOperatorDesc):
         (output,) = reference(desc, x, *others)

@@ -779,7 +779,7 @@ REQUIRED = {
 def test_profile_takes_every_operator(operator, capsys):
     sizes = "9,8" if "axes" in operator.fields else "1,2,9,8"
     window = ["window_size=2,2"] if "window_size" in operator.fields else []
-    words = [operator.name, "float32", sizes, *window, *REQUIRED.get(operator.name, [])]
+    words = [operator.name, operator.data_types[0].name, sizes, *window, *REQUIRED.get(operator.name, [])]
     call = cli._calls_of_operator(words)
     with dmlgpu.Device() as device, device.profile() as profile:
         call(device)

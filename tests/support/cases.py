@@ -31,6 +31,7 @@ from dmlgpu import (
     MaxPoolingOperatorDesc,
     MaxUnpoolingOperatorDesc,
     OperatorDesc,
+    QuantizedLinearAveragePoolingOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
     RoiPoolingOperatorDesc,
@@ -298,6 +299,79 @@ def _pool_example(id: str, x: Any, values: Any, indices: Any, *args: Any, **kwar
     return Case(id, desc, (given(x),), ([[values]], [[indices]]))
 
 
+def quantized_desc(
+    source: TensorDesc, window: Sequence[int], data_type: DataType, *sizes: Sequence[int] | None, **steps: Any
+) -> QuantizedLinearAveragePoolingOperatorDesc:
+    """QUANTIZED_LINEAR_AVERAGE_POOLING to a type; sizes of scales and zero points in order, None: no zero point."""
+    names = "input_scale_tensor", "input_zero_point_tensor", "output_scale_tensor", "output_zero_point_tensor"
+    types = FLOAT32, source.data_type, FLOAT32, data_type
+    tensors = {
+        name: None if size is None else TensorDesc(kind, size)
+        for name, kind, size in zip(names, types, sizes, strict=True)
+    }
+    kind = QuantizedLinearAveragePoolingOperatorDesc
+    return kind.of(source, window, output_data_type=data_type, **tensors, **steps)
+
+
+_TENTHS = [[10, 20, 30], [40, 50, 60], [70, 80, 90]]
+_APART = {"dilations": (1, 3), "strides": (1, 2), "start_padding": (0, 1), "end_padding": (0, 1)}
+_CORNERS = {"strides": (2, 2), "start_padding": (1, 1)}
+
+# Computed with fractions; scales and zero points are those of the input, then of the output.
+_QUANTIZED_EXAMPLES = [
+    Case(
+        f"quantized-{tag}",
+        quantized_desc(
+            TensorDesc(data_type, (1, *np.shape(x))),
+            window,
+            to,
+            *(None if value is None else (1, np.size(value), 1, 1) for value in parameters),
+            **steps,
+        ),
+        (given(x), *(given(value) for value in parameters if value is not None)),
+        ([expected],),
+    )
+    for tag, data_type, to, x, window, parameters, steps, expected in (
+        ("both", UINT8, UINT8, [_TENTHS], (2, 2), (0.5, 10, 1, 3), {}, [[[13, 18], [28, 33]]]),
+        ("padded", UINT8, UINT8, [_TENTHS], (2, 2), (1, 10, 1, 0), _CORNERS, [[[0, 15], [45, 60]]]),
+        (
+            "ties",
+            UINT8,
+            UINT8,
+            [_TENTHS],
+            (2, 2),
+            (1, 10, 1, 0),
+            {**_CORNERS, "include_padding": True},
+            [[[0, 8], [22, 60]]],
+        ),
+        ("even", INT8, INT8, [[[0, 1, 2, 3, 4]]], (1, 2), (1, None, 1, 0), {}, [[[0, 2, 2, 4]]]),
+        ("moved", INT8, INT8, [[[0, 1, 2, 3, 4]]], (1, 2), (1, 0, 1, 1), {}, [[[1, 3, 3, 5]]]),
+        ("saturated", UINT8, UINT8, [[[0, 255, 255, 0]]], (1, 2), (2, 128, 1, None), {}, [[[0, 254, 0]]]),
+        ("signed", UINT8, INT8, [[[0, 255, 255, 0]]], (1, 2), (2, 128, 1, None), {}, [[[-1, 127, -1]]]),
+        (
+            "channels",
+            UINT8,
+            UINT8,
+            [[[4, 8]], [[4, 8]]],
+            (1, 2),
+            ([0.5, 2], [0, 4], [1, 0.5], [0, 100]),
+            {},
+            [[[3]], [[108]]],
+        ),
+        ("apart", UINT8, UINT8, [[[1, 2, 4, 8, 16, 32]]], (1, 2), (1, None, 0.5, None), _APART, [[[8, 18, 16]]]),
+        (
+            "apart-ties",
+            UINT8,
+            UINT8,
+            [[[1, 2, 4, 8, 16, 32]]],
+            (1, 2),
+            (1, None, 0.5, None),
+            {**_APART, "include_padding": True},
+            [[[4, 18, 8]]],
+        ),
+    )
+]
+
 _SIXES = [[1, 2, 2, 3], [3, 4, 5, 5], [6, 6, 6, 6]]
 _TENS = [[0, 1, 10, 11], [3, 2, 9, 8], [4, 5, 6, 7]]
 
@@ -483,6 +557,7 @@ DOCUMENTED = [
         start=(1, 1),
         end=(1, 1),
     ),
+    *_QUANTIZED_EXAMPLES,
     *_ROI_EXAMPLES,
     *_TOP_K_EXAMPLES,
 ]
@@ -702,6 +777,36 @@ SUMMED_WINDOWS = [
         ("apart-row", (1, 1, 1, 60), (1, 33), ((1, 34), (0, 9), (0, 0), (1, 1)), None, 0, small),
         ("separable", (1, 1, 2, 36), (2, 33), ((1, 1), (0, 0), (0, 0), (1, 1)), None, 0, small),
         ("3-d", (1, 2, 4, 5, 6), (2, 3, 2), ((1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 1)), None, 0, small),
+    )
+]
+
+# Quantized elements, by every kernel over windows. Of scales and zero points there is 1, or (C) one for each channel.
+QUANTIZED = [
+    Case(
+        f"quantized-{number}-{data_type.name}".lower(),
+        with_outputs(
+            quantized_desc(
+                TensorDesc(data_type, sizes),
+                window,
+                to,
+                *(None if each == "-" else (1, sizes[1] if each == "C" else 1, *(1,) * len(window)) for each in counts),
+                **dict(zip(("strides", "start_padding", "end_padding", "dilations"), steps, strict=True)),
+                include_padding=number % 2 == 1,
+            ),
+            lambda target, gap=number % 4 == 3: dataclasses.replace(
+                target, strides=packed_strides([size + gap for size in target.sizes])
+            ),
+        ),
+        (any_bits,) * (5 - counts.count("-")),
+    )
+    for number, ((sizes, window, *steps), data_type, to, counts) in enumerate(
+        zip(
+            (*WINDOW_SHAPES, ((1, 300, 2, 3), (2, 2), (1, 1), (0, 0), (0, 0), (1, 1))),
+            itertools.cycle((UINT8, INT8)),
+            itertools.cycle((UINT8, INT8, INT8)),
+            itertools.cycle(("1-CC", "C11-", "1-1-", "CCCC")),
+            strict=False,
+        )
     )
 ]
 
@@ -1202,6 +1307,7 @@ CASES = [
     *REDUCTIONS,
     *REDUCED,
     *SUMMED_WINDOWS,
+    *QUANTIZED,
     *GRADIENTS,
     *UNPOOLED,
     *ROIS,

@@ -91,6 +91,12 @@ FEATURE_LEVELS: dict[str, Levels] = {
             "output_tensor": (INT64, UINT64, *SMALL_INTEGERS),
         },
     },
+    "QUANTIZED_LINEAR_AVERAGE_POOLING": {
+        "6_2": dict.fromkeys(
+            ("input_tensor", "input_zero_point_tensor", "output_zero_point_tensor", "output_tensor"), (INT8, UINT8)
+        )
+        | dict.fromkeys(("input_scale_tensor", "output_scale_tensor"), (FLOAT32,))
+    },
     "ROI_POOLING": {"1_0": dict.fromkeys(("input_tensor", "roi_tensor", "output_tensor"), FLOATS)},
     "TOP_K": top_k({"2_0": FLOATS, "2_1": SMALL_INTEGERS, "5_0": (INT64, UINT64)}),
     "TOP_K1": top_k({"2_1": (*FLOATS, *SMALL_INTEGERS), "5_0": (INT64, UINT64)}),

@@ -165,6 +165,9 @@ def check_work(plan: Plan, limits: Limits) -> None:
         if "spacing" in push:
             check_pass(dispatch, limits)
             continue
+        if dispatch.shader.variant.startswith("requantize"):
+            assert push.get("output_count", push.get("channel_count")) <= max(64, limits.dispatch_elements)
+            continue
         if "partial_count" in push:
             each = push["partial_count"]
         elif "reduced_end" in push:
@@ -233,13 +236,16 @@ def check_partials(plan: Plan, limits: Limits) -> None:
     assert bool(partials) == bool(plan.partial_bytes)
     if any(dispatch.shader.variant == "top_k_sort" for dispatch in partials):
         return  # the kernel has its own limit
+    parameters = [d for d in partials if d.shader.variant.startswith("requantize")]
+    partials = [d for d in partials if d not in parameters]
     problems = problems_with(plan.desc, plan.flags)
     share = max(problem.source.size_in_bytes for problem in problems) // 16
     limit = min(max(limits.partial_bytes, share), limits.segment_bytes)
     words_of = {
         problem.accumulator.name: problem.accumulator.partial_words(problem.source.data_type) for problem in problems
     }
-    read, written, most, combined = 0, 0, 0, True
+    # Four words of each channel.
+    read, written, most, combined = 0, 0, 4 * plan.desc.channels if parameters else 0, True
     for dispatch in partials:
         push = dispatch.push
         words = push["output_count"] * words_of[dispatch.shader.accumulator]
