@@ -3,9 +3,9 @@
     outputs = dmlgpu.interop.onnx.prepare(model).run([x])
 
 Supported operators are ArgMax, ArgMin, TopK, MaxPool, AveragePool, LpPool, GlobalMaxPool, GlobalAveragePool,
-GlobalLpPool, MaxRoiPool, MaxUnpool and Reduce*, of every opset that has them, and Constant, because exporters write
-axes as constants. Results follow ONNX's operator specifications; types are those of the descriptors. Tensors between
-two operators stay on the device.
+GlobalLpPool, MaxRoiPool, MaxUnpool and Reduce*, of every opset that has them; QLinearAveragePool and
+QLinearGlobalAveragePool of com.microsoft; and Constant, because exporters write axes as constants. Results follow ONNX's
+operator specifications; types are those of the descriptors. Tensors between two operators stay on the device.
 
 The host only converts indices for `storage_order` 1, and copies MaxUnpool's output into a larger `output_shape`.
 Reduce* of an empty set is 1 for a product, NaN for a mean, inf for a minimum, -inf for a maximum or a logarithm, and 0
@@ -28,7 +28,12 @@ from dmlgpu import functions
 from dmlgpu.call import arguments_of
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import TypeTable
-from dmlgpu.descriptors.pooling import FLOAT_POOLING_TYPES, MAX_POOLING_TYPES, MaxUnpoolingOperatorDesc
+from dmlgpu.descriptors.pooling import (
+    FLOAT_POOLING_TYPES,
+    MAX_POOLING_TYPES,
+    MaxUnpoolingOperatorDesc,
+    QuantizedLinearAveragePoolingOperatorDesc,
+)
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, AxisDirection
 from dmlgpu.descriptors.reduction import ReduceFunction as F
 from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
@@ -71,6 +76,10 @@ class _Call:
             raise UnsupportedError(f"{self.name}: {name} {value} is not allowed; allowed are 0 and 1")
         return bool(value)
 
+    def has(self, i: int) -> bool:
+        """Whether input i is given."""
+        return i < len(self._inputs) and self._inputs[i] != ""
+
     def data(self, i: int) -> Value:
         """Input i, uploaded to the device; an empty array stays on the host."""
         name = self._inputs[i]
@@ -92,7 +101,7 @@ class _Call:
         """Integers that some opsets have as an attribute, and others as input i; None: they are not given."""
         if attribute in self.attributes:
             return tuple(np.atleast_1d(self.attributes[attribute]).tolist())
-        if i >= len(self._inputs) or not self._inputs[i]:
+        if not self.has(i):
             return None
         return tuple(np.asarray(self._values[self._inputs[i]]).reshape(-1).tolist())
 
@@ -244,6 +253,27 @@ def _max_roi_pool(call: _Call) -> Sequence[Value]:
     return [functions.roi_pooling(call.image(), call.data(1), size, scale, device=call.device)]
 
 
+def _parameters(call: _Call) -> dict[str, Value]:
+    """Scales and zero points, as arguments of `quantized_average_pooling`."""
+    if call.flag("channels_last"):
+        raise UnsupportedError(f"{call.name}: channels_last 1 is not supported; allowed is 0")
+    names = "input_scale", "input_zero_point", "output_scale", "output_zero_point"
+    return {name: call.data(i) for i, name in enumerate(names, 1) if call.has(i)}
+
+
+def _quantized_pool(call: _Call) -> Sequence[Value]:
+    include_padding = call.flag("count_include_pad")
+    return _pool(functions.quantized_average_pooling, call, include_padding=include_padding, **_parameters(call))
+
+
+def _quantized_global_pool(call: _Call) -> Sequence[Value]:
+    x = call.image()
+    plane = x.reshape(*x.shape[:2], 1, math.prod(x.shape[2:]))
+    parameters: Any = _parameters(call)
+    averages = functions.quantized_average_pooling(plane, (1, plane.shape[3]), **parameters, device=call.device)
+    return [averages.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))]
+
+
 def _max_unpool(call: _Call) -> Sequence[Value]:
     x, indices = call.image(), call.data(1)
     if indices.shape != x.shape:
@@ -295,6 +325,8 @@ _OPERATORS: Mapping[str, tuple[TypeTable, Callable[[_Call], Sequence[Value]]]] =
     "GlobalLpPool": (FLOAT_POOLING_TYPES, _global_lp_pool),
     "MaxRoiPool": (RoiPoolingOperatorDesc.types, _max_roi_pool),
     "MaxUnpool": (MaxUnpoolingOperatorDesc.types, _max_unpool),
+    "com.microsoft.QLinearAveragePool": (QuantizedLinearAveragePoolingOperatorDesc.types, _quantized_pool),
+    "com.microsoft.QLinearGlobalAveragePool": (QuantizedLinearAveragePoolingOperatorDesc.types, _quantized_global_pool),
     **{
         f"Reduce{_NAMES.get(function, function.name.title().replace('_', ''))}": (types, partial(_reduce, function))
         for function, types in REDUCE_TYPES.items()
@@ -304,11 +336,15 @@ _OPERATORS: Mapping[str, tuple[TypeTable, Callable[[_Call], Sequence[Value]]]] =
 _DOMAINS = "", "ai.onnx"
 
 
+def _operator(domain: str, name: str) -> str:
+    """The name of an operator in _OPERATORS: those that are not ONNX's own have their domain before it."""
+    return name if domain in _DOMAINS else f"{domain}.{name}"
+
+
 def _unknown(model: onnx.ModelProto) -> list[str]:
     """The nodes that dmlgpu cannot compute: unknown operators, and those that functions of the model replace."""
-    functions = {each.name for each in model.functions if each.domain in _DOMAINS}
-    known = {*_OPERATORS, "Constant"} - functions
-    return [_name_of(node) for node in model.graph.node if node.domain not in _DOMAINS or node.op_type not in known]
+    known = {*_OPERATORS, "Constant"} - {_operator(each.domain, each.name) for each in model.functions}
+    return [_name_of(node) for node in model.graph.node if _operator(node.domain, node.op_type) not in known]
 
 
 def _check_types(graph: onnx.GraphProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -321,7 +357,7 @@ def _check_types(graph: onnx.GraphProto, constants: Mapping[str, np.ndarray[Any,
     for node in graph.node:
         if node.op_type == "Constant":
             continue
-        table = _OPERATORS[node.op_type][0]
+        table = _OPERATORS[_operator(node.domain, node.op_type)][0]
         allowed = [onnx.helper.np_dtype_to_tensor_dtype(each.numpy) for each in table["input_tensor"]]
         if DataType.UINT8 in table["input_tensor"]:
             allowed.append(onnx.TensorProto.BOOL)
@@ -408,7 +444,7 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
         with self.device.batch():
             for node in self._nodes:
                 call = _Call(node, values, booleans, self.device)
-                call.finish(_OPERATORS[node.op_type][1](call))
+                call.finish(_OPERATORS[_operator(node.domain, node.op_type)][1](call))
                 self.executions += 1
         found = (np.array(values[name], bool if name in booleans else None) for name in self._outputs)
         return self._results(*found)  # type: ignore[no-any-return]

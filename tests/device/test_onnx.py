@@ -787,6 +787,53 @@ def test_types_of_indices_are_known():
     unsupported(r"ReduceMean \(z\): i of INT64 is not supported", model)
 
 
+QLINEAR = {"domain": "com.microsoft"}
+
+
+def quantized_model(x, *nodes, **constants):
+    """A model of x with nodes of com.microsoft, and scales and zero points as initializers."""
+    model = model_of(nodes, {"x": x}, {"y": helper.np_dtype_to_tensor_dtype(x.dtype)}, initializers=constants)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 7), (2, 2, 6, 7), (1, 2, 3, 4, 5)], ids=str)
+def test_averages_of_quantized_elements(vulkan, shape):
+    x = np.random.default_rng(0).integers(-128, 128, shape, np.int8)
+    spatial = len(shape) - 2
+    window = {"kernel_shape": [2] * spatial, "strides": [2] * spatial, "pads": [1] * 2 * spatial}
+    names = ["x_scale", "x_zero_point", "m_scale", "m_zero_point", "y_scale"]
+    model = quantized_model(
+        x,
+        helper.make_node("QLinearAveragePool", ["x", *names[:4]], ["m"], count_include_pad=1, **window, **QLINEAR),
+        helper.make_node("QLinearGlobalAveragePool", ["m", *names[2:]], ["y"], **QLINEAR),
+        x_scale=np.float32(0.5), x_zero_point=np.int8(-3), m_scale=np.float32(0.25), m_zero_point=np.int8(5),
+        y_scale=np.float32(0.125),
+    )  # fmt: skip
+    prepared = interop.onnx.prepare(model, vulkan)
+    (y,) = prepared.run([x])
+    assert prepared.executions == 2
+    plane = x if spatial > 1 else x[:, :, None]
+    sizes = (1, 2) if spatial == 1 else (2,) * spatial
+    pads = (0, 1) if spatial == 1 else 1
+    options = {"input_zero_point": -3, "output_scale": 0.25, "output_zero_point": 5, "include_padding": True}
+    m = dmlgpu.quantized_average_pooling(plane, sizes, input_scale=0.5, strides=sizes, padding=pads, **options)
+    m = m.reshape(*m.shape[:2], -1).astype(np.int64)
+    expected = np.clip(np.round((m - 5).mean(2) * 2), -128, 127)
+    assert (y.dtype, y.tolist()) == (np.int8, expected.reshape(*shape[:2], *(1,) * spatial).tolist())
+
+
+def test_quantized_models_that_are_refused(vulkan):
+    x, scale = np.zeros((1, 1, 2, 2), np.uint8), np.float32(1)
+    node = helper.make_node("QLinearGlobalAveragePool", ["x", "s", "", "s"], ["y"], channels_last=1, **QLINEAR)
+    with pytest.raises(UNSUPPORTED, match=r"channels_last 1 is not supported; allowed is 0$"):
+        interop.onnx.run_model(quantized_model(x, node, s=scale), [x], vulkan)
+    node = helper.make_node("QLinearGlobalAveragePool", ["x", "s", "", "s"], ["y"], **QLINEAR)
+    unsupported(
+        r".* x of FLOAT is not supported; allowed are INT8, UINT8", quantized_model(x.astype("f4"), node, s=scale)
+    )
+
+
 def minimum_as_maximum(domain):
     """A function of the name of an operator."""
     nodes = [helper.make_node("ReduceMin", ["x", "axes"], ["y"])]
