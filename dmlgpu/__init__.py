@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from dmlgpu import interop
 from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.feature_levels import feature_level
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
@@ -70,7 +71,7 @@ from dmlgpu.functions import (
 )
 from dmlgpu.reference import reference
 from dmlgpu.runtime.compiled import CompiledOperator
-from dmlgpu.runtime.device import CacheInfo, Device
+from dmlgpu.runtime.device import CacheInfo, Device, Support
 from dmlgpu.runtime.drivers import DeviceInfo, devices
 from dmlgpu.runtime.profile import Profile
 from dmlgpu.runtime.tensor import DeviceTensor
@@ -110,6 +111,7 @@ __all__ = [
     "ReduceOperatorDesc",
     "RoiPoolingOperatorDesc",
     "SettingError",
+    "Support",
     "TensorDesc",
     "TopK1OperatorDesc",
     "TopKOperatorDesc",
@@ -125,6 +127,7 @@ __all__ = [
     "clear_cache",
     "devices",
     "explain",
+    "feature_level",
     "interop",
     "lp_pooling",
     "max_pooling",

@@ -3,7 +3,7 @@
     python -m tests.operators_page
 
 writes it anew. What it says of an operator stands in the docstring of the descriptor, what it says of its bound in
-that of the function in dmlgpu/reference, and what DirectML documents of types in tests/support/feature_levels.py.
+that of the function in dmlgpu/reference, and what DirectML documents of types in dmlgpu/descriptors/feature_levels.py.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import fields
 from typing import Any
 
 from dmlgpu import DataType, OperatorDesc, ReduceFunction, ReduceOperatorDesc
+from dmlgpu.descriptors.feature_levels import FEATURE_LEVELS
 from dmlgpu.reference import bounds
 from dmlgpu.tools.registry import CANONICAL, OPERATORS, Operator
-from tests.support.feature_levels import FEATURE_LEVELS
 from tests.support.processes import ROOT
 
 PAGE = ROOT / "docs" / "operators.md"

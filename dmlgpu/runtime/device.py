@@ -18,7 +18,7 @@ import numpy as np
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc, as_array
-from dmlgpu.errors import DescriptorError
+from dmlgpu.errors import DescriptorError, OutOfMemoryError
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.compiled import CompiledOperator
 from dmlgpu.runtime.drivers import DeviceInfo, index_of, select
@@ -117,6 +117,26 @@ class Device:
             if len(self._operators) > _OPERATORS:
                 self._operators.popitem(last=False)
             return compiled
+
+    def supports(self, desc: OperatorDesc, *, flags: ExecutionFlags = ExecutionFlags.NONE) -> Support:
+        """Whether this device can compute an operator, and why not; it is planned, and nothing is compiled.
+
+        Args:
+            desc: any operator descriptor.
+            flags: as for `compile`.
+
+        Example:
+            >>> import dmlgpu
+            >>> desc = dmlgpu.ArgmaxOperatorDesc.of(dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT32, (3, 4)))
+            >>> with dmlgpu.Device() as device:
+            ...     print(bool(device.supports(desc)))
+            True
+        """
+        try:
+            self.planned(desc, flags=flags)
+        except (DescriptorError, OutOfMemoryError) as error:
+            return Support(str(error))
+        return Support()
 
     def run(
         self,
@@ -290,6 +310,17 @@ class Device:
 
     def __repr__(self) -> str:
         return f"<dmlgpu.Device {self._engine.kompute.label}>"
+
+
+@dataclass(frozen=True)
+class Support:
+    """What `Device.supports` finds: true where the device can compute the operator."""
+
+    why_not: str = ""
+    """The message of the error that `Device.compile` raises; empty where it raises none."""
+
+    def __bool__(self) -> bool:
+        return not self.why_not
 
 
 @dataclass(frozen=True)

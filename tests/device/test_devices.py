@@ -18,7 +18,9 @@ from dmlgpu import (
     Device,
     DeviceError,
     DeviceTensor,
+    ExecutionFlags,
     OutOfMemoryError,
+    ReduceOperatorDesc,
     TensorDesc,
     argmax,
     argmin,
@@ -481,3 +483,14 @@ def test_staged_upload_keeps_the_rest_of_a_tensor(staged):
     tensor = staged.tensor_from_bytes(bytes(range(64)), desc)
     assert tensor.bytes().tobytes() == bytes(range(64))
     assert tensor.numpy().tolist() == [0, 4, 8]
+
+
+def test_what_a_device_supports(device):
+    source = TensorDesc(FLOAT32, (3, 4))
+    desc = ReduceOperatorDesc.of("log_sum_exp", source)
+    assert device.supports(desc)
+    exact = device.supports(desc, flags=ExecutionFlags.EXACT_SUMS)
+    assert not exact
+    assert exact.why_not.startswith("ReduceOperatorDesc.function: LOG_SUM_EXP is not supported with EXACT_SUMS")
+    large = ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (1 << 16, (1 << 16) - 1)), axes=(1,))
+    assert "do not fit device" in device.supports(large).why_not

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from dmlgpu import DataType
+from dmlgpu.descriptors.feature_levels import FEATURE_LEVELS
 from dmlgpu.tools.registry import OPERATORS
 from tests import operators_page
-from tests.support.feature_levels import FEATURE_LEVELS
 
 
 def test_the_page_is_what_is_written():

@@ -1,13 +1,21 @@
 """The element types that DirectML documents for the tensors of its operators, by feature level.
 
-They are taken from DirectML's documentation; the tables of dmlgpu/descriptors say what dmlgpu takes. What stands there
-and in no level here is an extension.
+They are taken from DirectML's documentation; the descriptors' own tables say what dmlgpu takes. What stands there and
+in no level here is an extension.
 """
 
 from __future__ import annotations
 
-from dmlgpu.descriptors.operator import TypeTable
-from tests.support.cases import FLOAT16, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64
+import re
+
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
+from dmlgpu.descriptors.reduction import ReduceOperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc
+
+FLOAT32, FLOAT16 = DataType.FLOAT32, DataType.FLOAT16
+INT64, INT32, INT16, INT8 = DataType.INT64, DataType.INT32, DataType.INT16, DataType.INT8
+UINT64, UINT32, UINT16, UINT8 = DataType.UINT64, DataType.UINT32, DataType.UINT16, DataType.UINT8
 
 # What each feature level brings for the tensors of an operator; it has all that the levels before it have, too.
 Levels = dict[str, TypeTable]
@@ -56,7 +64,7 @@ TOTAL = same({"1_0": FLOATS, "2_1": (INT32, UINT32), "5_0": (INT64, UINT64)})
 OF_FLOATS = same({"1_0": FLOATS})
 
 
-# By the names of the registry.
+# By DirectML's names; that of REDUCE is followed by its function.
 FEATURE_LEVELS: dict[str, Levels] = {
     "ARGMAX": ARG,
     "ARGMIN": ARG,
@@ -101,3 +109,27 @@ FEATURE_LEVELS: dict[str, Levels] = {
     "TOP_K": top_k({"2_0": FLOATS, "2_1": SMALL_INTEGERS, "5_0": (INT64, UINT64)}),
     "TOP_K1": top_k({"2_1": (*FLOATS, *SMALL_INTEGERS), "5_0": (INT64, UINT64)}),
 }
+
+
+def feature_level(desc: OperatorDesc) -> str | None:
+    """The least feature level of DirectML that has an operator with these types; None: no level has it.
+
+    Args:
+        desc: the operator. Only its kind and the types of its tensors count.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> dmlgpu.feature_level(dmlgpu.ArgmaxOperatorDesc.of(np.zeros((3, 4), np.int64)))
+        '4_1'
+        >>> print(dmlgpu.feature_level(dmlgpu.ArgmaxOperatorDesc.of(np.zeros((3, 4)))))  # float64
+        None
+    """
+    name = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(desc).__name__.removesuffix("OperatorDesc")).upper()
+    if isinstance(desc, ReduceOperatorDesc):
+        name += f" {desc.function.name}"
+    tensors = {field: tensor.data_type for field, tensor in vars(desc).items() if isinstance(tensor, TensorDesc)}
+    for level, brought in FEATURE_LEVELS.get(name, {}).items():
+        tensors = {field: each for field, each in tensors.items() if each not in brought.get(field, ())}
+        if not tensors:
+            return level
+    return None
