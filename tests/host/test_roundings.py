@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import z3
 
-from dmlgpu import ReduceFunction, ReduceOperatorDesc, reference
+from dmlgpu import ReduceFunction, ReduceOperatorDesc, TensorDesc, reference
 from dmlgpu.comparison import differences
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Role
+from tests.support.cases import UINT8, quantized_desc
 from tests.support.symbolic import ways
 
 # One invocation, which does all; an input has several segments, and their partials are combined.
@@ -41,6 +42,7 @@ class Driver:
             "Sqrt": lambda a: self.off(Fraction(math.sqrt(a)), 4.5),
             "Floor": math.floor,
             "FMax": max,
+            "FMin": min,
         }
         comparisons = {"LessThan": "lt", "LessThanEqual": "le", "GreaterThan": "gt", "Equal": "eq"}
         self.comparisons = {f"FOrd{name}": getattr(operator, short) for name, short in comparisons.items()}
@@ -53,6 +55,7 @@ class Driver:
             **{name: lambda *a, do=do: z3.BoolVal(do(*map(self.number, a))) for name, do in self.comparisons.items()},
             "ConvertUToF": lambda a: self.word(self.rounded(Fraction(a.as_long()))),
             "ConvertSToF": lambda a: self.word(self.rounded(Fraction(a.as_signed_long()))),
+            "ConvertFToU": lambda a: z3.BitVecVal(int(self.number(a)), 32),
             "ConvertFToS": lambda a: z3.BitVecVal(int(self.number(a)), 32),
         }
 
@@ -129,3 +132,30 @@ def test_any_rounding_keeps_to_the_bounds(rounding, function, dtype):
         desc = ReduceOperatorDesc.of(function, x, (1,))
         y = computed(desc, x, Driver(rounding, flushes))
         assert list(differences(desc, (x,), (y,), reference(desc, x))) == [], kind
+
+
+@pytest.mark.parametrize("rounding", ["down", "any"])
+def test_any_rounding_gives_the_same_averages(rounding):
+    """Of sums of three bytes: halfway between two integers, next to it, and next to an integer."""
+    ratio = np.float32([0.5, 1 / 3, 1.5, 2.0**-7, 3])
+    for scale in (ratio, np.nextafter(ratio, np.float32(0)), np.nextafter(ratio, np.float32(9))):
+        sizes = (1, len(scale), 1, 1)
+        desc = quantized_desc(
+            TensorDesc(UINT8, (*sizes[:3], 24)), (1, 3), UINT8, sizes, (1,), (1,), None, strides=(1, 3)
+        )
+        x = np.random.default_rng(0).integers(0, 256, desc.input_tensor.sizes, np.uint8)
+        sums = x.reshape(-1, 3).sum(1, dtype=np.uint32)
+        inputs = [words_of(each) for each in (sums, scale, np.uint8([7]), np.ones(1, np.float32))]
+        *_, scales, zero_points, averages = lower(desc, LIMITS).dispatches
+        parameters = [z3.BitVecVal(0, 32)] * 4 * len(scale)
+        for dispatch, buffers in (scales, (1, 3)), (zero_points, (2, 2)):
+            given = {number: inputs[i] for number, i in enumerate(buffers)} | {2: parameters}
+            ((_, written),) = ways(dispatch, given, Driver(rounding, flushes=True).floats)
+            parameters = written[2]
+        outputs = [z3.BitVecVal(0, 32)] * (len(sums) // 4)
+        ((_, written),) = ways(
+            averages, {0: inputs[0], 1: parameters, 2: outputs}, Driver(rounding, flushes=True).floats
+        )
+        found = np.array([word.as_long() for word in written[2]], np.uint32).view(np.uint8)
+        (expected,) = reference(desc, x, scale.reshape(sizes), np.uint8([7]), np.ones(1, np.float32))
+        assert found.tolist() == expected.reshape(-1).tolist()

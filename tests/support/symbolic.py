@@ -52,9 +52,11 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "ShiftRightArithmetic": operator.rshift,
     "SNegate": operator.neg,
     "SAbs": lambda a: z3.If(a < 0, -a, a),
+    "SClamp": lambda a, low, high: z3.If(a < low, low, z3.If(a > high, high, a)),
     "SLessThan": operator.lt,
     "SGreaterThan": operator.gt,
     "SGreaterThanEqual": operator.ge,
+    "LogicalEqual": operator.eq,
     "LogicalNot": z3.Not,
     "LogicalAnd": z3.And,
     "LogicalOr": z3.Or,
@@ -266,6 +268,9 @@ class _Run:
         values = [self.values[operand] for operand in operands]
         if name == "CompositeConstruct":
             return tuple(values)
+        if name == "UMulExtended":
+            product = z3.ZeroExt(32, values[0]) * z3.ZeroExt(32, values[1])
+            return tuple(z3.simplify(z3.Extract(top, top - 31, product)) for top in (31, 63))
         if name in ("All", "Any"):
             return self.applied({"All": "LogicalAnd", "Any": "LogicalOr"}[name], *values[0])
         return self.applied(name, *values)
