@@ -73,18 +73,16 @@ uvec2 shifted(uvec2 a, uint by)
 // 1023 on it is anything that is not less.
 uint rounded_quotient(uint sum, uint count, uint x, uint y, int exponent)
 {
-    // No factor is below 2^-64 or above 2^64, and no product beyond the normal floats.
     precise float over = float(sum) * float(x), under = float(count) * float(y);
     precise float quotient = over / under * uintBitsToFloat(uint(exponent + 127) << 23);
     quotient = min(quotient, 1023.0);
-    // Of a quotient from 1/4 to 1023 both sides fit: 2^59 is above them. The others they do not change.
-    uint whole = uint(quotient), zero = 0;
+    // Below 1023 both sides have 60 bits at most: `count` has 24, x and y have as many, and `sum` has 31.
+    uint whole = uint(quotient);
     uvec2 twice = shifted(product(sum, x), uint(max(exponent, 0)) + 1u);
     uvec2 middle = product(shifted(product(count, y), uint(max(-exponent, 0))), 2u * whole + 1u);
     bool above = twice.y > middle.y || twice.y == middle.y && twice.x > middle.x;
     bool rounds_up = above || twice == middle && (whole & 1u) == 1u;
-    uint rounded = whole + uint(rounds_up);
-    return quotient < 0.25 ? zero : rounded;
+    return whole + uint(rounds_up);
 }
 
 // A byte as a number of this kind.
@@ -113,7 +111,7 @@ uint output_of(uint number)
     uint zero_points = parameters[of_channel + 3];
     int total = int(sum - inside * uint(number_of(zero_points, NUMBER_KIND)));
     uint x = parameters[of_channel], y = parameters[of_channel + 1];
-    int quotient = int(rounded_quotient(uint(abs(total)), count, x, y, int(ratio & 0xFFu) - 64)), opposite = -quotient;
+    int quotient = int(rounded_quotient(uint(abs(total)), count, x, y, int(ratio & 0xFFu) - 12)), opposite = -quotient;
     quotient = (total < 0) == (int(ratio) < 0) ? quotient : opposite;
     int least = OUTPUT_KIND == INT ? -128 : 0;
     return uint(clamp(quotient + number_of(zero_points >> 8, OUTPUT_KIND), least, least + 255)) & 0xFFu;

@@ -5,11 +5,12 @@
 //
 //   word 0    x, below 2^24
 //   word 1    y, from 1 to 2^24 - 1
-//   word 2    exponent + 64, from 0 to 128, and in bit 31 the sign of the ratio
+//   word 2    exponent + 12, from 0 to 46, and in bit 31 the sign of the ratio
 //   word 3    the zero point of the input in byte 0, that of the output in byte 1
 //
-// Exponents beyond are as good as these: with 64 every average but 0 is beyond all outputs, with -64 each becomes 0. A
-// ratio is infinite with exponent 64, and 0 where it is undefined.
+// Exponents beyond are as good as these. With 34 every average but 0 becomes 512 or more, beyond all outputs: it is more
+// than 2^-24, and x / y more than 1/2, as a normal float has x >= 2^23. With -12 each average, 255 at most, becomes 0. An
+// infinite ratio has the exponent 34; one that is undefined is 0.
 
 #include "core/kernel.glsl"
 
@@ -61,12 +62,12 @@ void compute(uint first, uint input_at, uint output_at)
     b &= 0x7FFFFFFFu;
     bool is_zero = a == 0 || a > INFINITE || b >= INFINITE, is_infinite = a == INFINITE || b == 0;
     uint x = mantissa_of(a), y = max(mantissa_of(b), 1), zero = 0, one = 1;
-    int exponent = clamp(exponent_of(a) - exponent_of(b), -64, 64), highest = 64;
+    int exponent = clamp(exponent_of(a) - exponent_of(b), -12, 34), highest = 34;
     x = is_infinite ? one : x;
     y = is_infinite ? one : y;
     parameters[first] = is_zero ? zero : x;
     parameters[first + 1] = y;
-    parameters[first + 2] = uint((is_infinite ? highest : exponent) + 64) | sign;
+    parameters[first + 2] = uint((is_infinite ? highest : exponent) + 12) | sign;
     parameters[first + 3] = 0;
 }
 

@@ -25,7 +25,9 @@ def scales():
     least, most = np.float32(2**-149), np.finfo(np.float32).max
     special = np.float32([0, -0.0, least, -least, 2**-126, 1, -1, most, np.inf, -np.inf, np.nan])
     pairs += [np.meshgrid(special, special)]
+    far = 2.0 ** np.arange(8, 36, dtype=np.float32)
     pairs += [(np.float32([3 * least, 2**-140, most]), np.float32([2 * least, 2**-139, most / 2]))]
+    pairs += [(far, np.ones_like(far)), (np.ones_like(far), far)]
     return [np.concatenate([np.ravel(pair[side]) for pair in pairs]) for side in (0, 1)]
 
 
