@@ -13,6 +13,7 @@
 layout(constant_id = 10) const uint OUTPUT_KIND = 0;  // of the outputs: UINT or INT
 layout(constant_id = 11) const bool WHOLE = false;  // every window lies in the input
 layout(constant_id = 12) const bool COUNTS_PADDING = false;
+layout(constant_id = 13) const bool DILATED = false;
 
 layout(set = 0, binding = 2) readonly buffer Parameters { uint parameters[]; };  // requantize_parameters.comp
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
@@ -92,28 +93,70 @@ int number_of(uint byte, uint kind)
     return kind == INT ? number : positive;
 }
 
-// The value of an output.
-uint output_of(uint number)
+// The output that is computed: its coordinates, and what it has in common with others. Divisions are slow on llvmpipe, so
+// that these go on from one output to the next.
+uint plane;
+uvec3 place;
+uvec2 rows;  // of its window along depth and height: elements in the input, and elements that count
+uvec4 of_channel;  // what requantize_parameters.comp left
+
+// Elements of a window along a dimension: those in the input, and those that count.
+uvec2 elements_along(int d)
 {
-    uint sum = source[number + source_base], plane = number, inside = 1, count = 1;
-    [[unroll]] for (int d = 2; d >= 0; --d) {
-        uint next = plane / output_size[d], at = (plane - next * output_size[d]) * window_stride[d];
-        uint begin = start_padding[d], elements = window_size[d];
-        plane = next;
-        if (!WHOLE)
-            elements = counted(at, window_size[d], dilation[d], begin, begin + size[d]);
-        inside *= elements;
-        if (COUNTS_PADDING)
-            elements = counted(at, window_size[d], dilation[d], 0, counted_end[d]);
-        count *= elements;
+    uint at = place[d] * window_stride[d], elements = window_size[d], step = DILATED ? dilation[d] : 1;
+    uint begin = start_padding[d], inside = elements;
+    if (!WHOLE)
+        inside = counted(at, elements, step, begin, begin + size[d]);
+    uint count = inside;
+    if (COUNTS_PADDING)
+        count = counted(at, elements, step, 0, counted_end[d]);
+    return uvec2(inside, count);
+}
+
+void begin_row() { rows = elements_along(0) * elements_along(1); }
+void begin_plane()
+{
+    uint channel = 0;
+    if (channels > 1)
+        channel = plane % channels;
+    uint at = channel * 4 + parameters_base;
+    of_channel = uvec4(parameters[at], parameters[at + 1], parameters[at + 2], parameters[at + 3]);
+}
+
+void begin_at(uint number)
+{
+    uint row = number / output_size.z, slab = row / output_size.y;
+    plane = slab / output_size.x;
+    place = uvec3(slab - plane * output_size.x, row - slab * output_size.y, number - row * output_size.z);
+    begin_plane();
+    begin_row();
+}
+
+void go_on()
+{
+    if (++place.z < output_size.z)
+        return;
+    place.z = 0;
+    if (++place.y == output_size.y) {
+        place.y = 0;
+        if (++place.x == output_size.x) {
+            place.x = 0;
+            ++plane;
+            begin_plane();
+        }
     }
-    uint of_channel = plane % channels * 4 + parameters_base, ratio = parameters[of_channel + 2];
-    uint zero_points = parameters[of_channel + 3];
-    int total = int(sum - inside * uint(number_of(zero_points, NUMBER_KIND)));
-    uint x = parameters[of_channel], y = parameters[of_channel + 1];
-    int quotient = int(rounded_quotient(uint(abs(total)), count, x, y, int(ratio & 0xFFu) - 12)), opposite = -quotient;
+    begin_row();
+}
+
+// The value of the output, of which this is the sum.
+uint output_of(uint sum)
+{
+    uvec2 elements = rows * elements_along(2);
+    uint ratio = of_channel.z, zero_points = of_channel.w;
+    int total = int(sum - elements.x * uint(number_of(zero_points, NUMBER_KIND))), exponent = int(ratio & 0xFFu) - 12;
+    uint rounded = rounded_quotient(uint(abs(total)), elements.y, of_channel.x, of_channel.y, exponent);
+    int quotient = int(rounded), opposite = -quotient, least = OUTPUT_KIND == INT ? -128 : 0;
     quotient = (total < 0) == (int(ratio) < 0) ? quotient : opposite;
-    int least = OUTPUT_KIND == INT ? -128 : 0;
     return uint(clamp(quotient + number_of(zero_points >> 8, OUTPUT_KIND), least, least + 255)) & 0xFFu;
 }
 
@@ -125,9 +168,12 @@ void main()
     Items mine = items_of((output_count - 1) / 4 + 1);
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE) {
-        uint outputs = min(4, output_count - item * 4), word = 0;
-        for (uint k = 0; k < outputs; ++k)
-            word |= output_of(first_output + item * 4 + k) << (k * 8);
+        uint outputs = min(4, output_count - item * 4), word = 0, number = first_output + item * 4;
+        begin_at(number);
+        for (uint k = 0; k < outputs; ++k) {
+            word |= output_of(source[number + k + source_base]) << (k * 8);
+            go_on();
+        }
         if (outputs < 4)
             word |= values[first_word + item] & ~0u << (outputs * 8);
         values[first_word + item] = word;

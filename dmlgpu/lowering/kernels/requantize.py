@@ -102,6 +102,7 @@ class Requantize(Kernel):
             output_kind=NumberKind[output.tensor.data_type.name.rstrip("8")],
             whole=whole,
             counts_padding=windows.include_padding and not whole,
+            dilated=any(window.dilation > 1 for window in windows.along),
         )
         shader = shader_of("requantize", self.problem, constants)
         push = {name: fields[name] for name in ("size", "output_size", "window_size", "dilation", "start_padding")}
