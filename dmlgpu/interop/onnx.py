@@ -4,8 +4,8 @@
 
 Supported operators are ArgMax, ArgMin, TopK, MaxPool, AveragePool, LpPool, GlobalMaxPool, GlobalAveragePool,
 GlobalLpPool, MaxRoiPool, MaxUnpool and Reduce*, of every opset that has them; QLinearAveragePool and
-QLinearGlobalAveragePool of com.microsoft; and Constant, because exporters write axes as constants. Results follow ONNX's
-operator specifications; types are those of the descriptors. Tensors between two operators stay on the device.
+QLinearGlobalAveragePool of com.microsoft; and Constant, because exporters write axes as constants. Results follow
+ONNX's operator specifications; types are those of the descriptors. Tensors between two operators stay on the device.
 
 The host only converts indices for `storage_order` 1, and copies MaxUnpool's output into a larger `output_shape`.
 Reduce* of an empty set is 1 for a product, NaN for a mean, inf for a minimum, -inf for a maximum or a logarithm, and 0
