@@ -23,8 +23,8 @@ MOST_POOLED = (1 << 16) - 1
 class RoiPoolingOperatorDesc(OperatorDesc):
     """The maxima of the bins of regions of interest (DML_ROI_POOLING_OPERATOR_DESC).
 
-    Each region is divided into height x width bins. Neighbouring bins have a row or a column in common where the region
-    is no multiple of them. A bin without elements gives 0. A NaN in a bin wins, and of several the first; a value has
+    Each region is divided into height x width bins. Neighbouring bins share a row or a column where the region
+    cannot be divided equally. A bin without elements gives 0. A NaN in a bin wins, and of several the first; a value has
     the bits of its element.
 
     Decisions of docs/semantics.md: 5, 8, 9, 27.
@@ -32,7 +32,8 @@ class RoiPoolingOperatorDesc(OperatorDesc):
     Formula:
         batch, x1, y1, x2, y2 = roi[0, 0, r]; a corner is round(corner * spatial_scale), ties away from 0
         rows = max(y2 - y1 + 1, 1)
-        bin i = rows y1 + floor(i * rows / height) to y1 + ceil((i + 1) * rows / height) - 1, of those in the input
+        bin i = those of the input's rows from y1 + floor(i * rows / height)
+                to y1 + ceil((i + 1) * rows / height) - 1
         output[r, c, i, j] = max of input[batch, c] over the rows of bin i and the columns of bin j
 
     Args:
