@@ -40,9 +40,11 @@ void accumulate(inout State state, Operand operand, uint index)
     int power = int(magnitude >> 23) - 127;
 #if BITS == 32
     // A denormal is shifted until its highest bit is the implicit one of a mantissa. 16-bit denormals are normal here.
-    uint shift = 23u - uint(max(findMSB(mantissa), 0));
-    mantissa = power == -127 ? mantissa << shift & 0x7FFFFFu : mantissa;
-    power = power == -127 ? -126 - int(shift) : power;
+    uint shift = 23u - uint(max(findMSB(mantissa), 0)), shifted = mantissa << shift & 0x7FFFFFu;
+    bool is_denormal = power == -127;
+    int least = -126 - int(shift);
+    mantissa = is_denormal ? shifted : mantissa;
+    power = is_denormal ? least : power;
 #endif
     precise float product = state.mantissa * uintBitsToFloat(0x3F800000u | mantissa);
     state.mantissa = product;
@@ -73,11 +75,14 @@ Bits value_of(State state, uint count)
     uint mantissa = floatBitsToUint(state.mantissa) & 0x7FFFFFu;
     uint shift = uint(clamp(-125 - state.exponent, 1, 31) - 1);
     uint normal = uint(clamp(state.exponent, -126, 127) + 127) << 23 | mantissa;
-    uint denormal = shift == 0 ? 0 : ((mantissa | 0x800000u) + (1u << shift - 1u)) >> shift;
-    uint pattern = state.exponent > 127 ? 0x7F800000u : state.exponent < -126 ? denormal : normal;
+    uint denormal = ((mantissa | 0x800000u) + (1u << max(shift, 1u) - 1u)) >> shift;
+    bool overflows = state.exponent > 127, is_normal = state.exponent >= -126;
+    uint pattern = is_normal ? normal : denormal;
     bool infinite = state.greatest >= INFINITE_FACTOR, zero = state.least == 0;
-    bool nan = state.greatest > INFINITE_FACTOR || infinite && zero;
-    pattern = infinite ? 0x7F800000u : zero ? 0u : pattern;
+    bool nan = any(bvec2(state.greatest > INFINITE_FACTOR, all(bvec2(infinite, zero))));
+    pattern = overflows ? 0x7F800000u : pattern;
+    pattern = zero ? 0u : pattern;
+    pattern = infinite ? 0x7F800000u : pattern;
     Bits bits = rounded(uintBitsToFloat(pattern | state.negative));
     return nan ? NAN_BITS : bits;
 }
