@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dmlgpu import interop
+from dmlgpu.descriptors.cumulative import CumulativeProductOperatorDesc, CumulativeSummationOperatorDesc
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.feature_levels import feature_level
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
@@ -88,6 +89,8 @@ __all__ = [
     "AxisDirection",
     "CacheInfo",
     "CompiledOperator",
+    "CumulativeProductOperatorDesc",
+    "CumulativeSummationOperatorDesc",
     "DataType",
     "DescriptorError",
     "Device",

@@ -9,6 +9,8 @@
 #include "accumulators/exact.glsl"
 #elif defined(ACCUMULATOR_SQUARES)
 #include "accumulators/squares.glsl"
+#elif defined(ACCUMULATOR_CUMULATIVE)
+#include "accumulators/cumulative.glsl"
 #elif defined(ACCUMULATOR_PRODUCT)
 #include "accumulators/product.glsl"
 #elif defined(ACCUMULATOR_LOGSUMEXP)

@@ -42,7 +42,7 @@ FLOAT_PASSES = (
     *("--merge-return", "--inline-entry-points-exhaustive", "--eliminate-dead-functions", "--scalar-replacement=100"),
     *("--ssa-rewrite", "--eliminate-dead-code-aggressive", "--simplify-instructions"),
 )
-OF_FLOATS = "sum", "product", "logsumexp"
+OF_FLOATS = "sum", "cumulative", "product", "logsumexp"
 PASSES = ("-O",)
 
 # SPIR-V's numbers: of instructions, of decorations, of the capability Shader, and of GLSL's fma().

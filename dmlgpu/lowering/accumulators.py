@@ -162,6 +162,22 @@ class Product(Accumulator):
 
 
 @dataclass(frozen=True)
+class CumulativeSum(Accumulator):
+    """The sum of the first floats of a line (cumulative.glsl)."""
+
+    name: ClassVar = "cumulative"
+
+    @property
+    def exact(self) -> Accumulator | None:
+        """Not yet supported."""
+        return None
+
+    def state_words(self, data_type: DataType) -> int:
+        """As stored: the sum as two floats, their scale, and which infinities and NaN there are."""
+        return 5
+
+
+@dataclass(frozen=True)
 class LogSumExp(Accumulator):
     """The logarithm of the sum of the elements' exponentials (logsumexp.glsl)."""
 

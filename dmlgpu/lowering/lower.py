@@ -23,6 +23,7 @@ from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.kernels.requantize import Requantize
 from dmlgpu.lowering.kernels.roi_pool import RoiPool
 from dmlgpu.lowering.kernels.rows import Rows
+from dmlgpu.lowering.kernels.scan import Scan
 from dmlgpu.lowering.kernels.scatter import Scatter
 from dmlgpu.lowering.kernels.top_k import TopK
 from dmlgpu.lowering.limits import Limits
@@ -32,6 +33,7 @@ from dmlgpu.lowering.problem import (
     CoveringWindows,
     Lines,
     OutputTensor,
+    Prefixes,
     Problem,
     Regions,
     Requantized,
@@ -117,6 +119,7 @@ KERNELS: dict[type, tuple[type[Kernel], ...]] = {
     Regions: (RoiPool,),
     Lines: (TopK,),
     Requantized: (Requantize,),
+    Prefixes: (Scan,),
 }
 # Of exact sums.
 _EXACT: dict[type, tuple[type[Kernel], ...]] = {

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, singledispatch
 from typing import Any, Self
 
+from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc, CumulativeProductOperatorDesc
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import (
@@ -43,10 +44,12 @@ from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.accumulators import (
     Accumulator,
+    CumulativeSum,
     ExactSquares,
     ExactSum,
     Integer,
     Last,
+    Product,
     Selection,
     Sum,
     SumResult,
@@ -208,6 +211,21 @@ class Requantized:
     """Whether there is one of the input, and of the output; else it is 0."""
 
 
+@dataclass(frozen=True)
+class Prefixes:
+    """An output has the elements of its line up to its own.
+
+    Lines have an outer and an inner dimension, and one for their elements, each with its strides in source and output.
+    """
+
+    source: tuple[Dim, ...]
+    target: tuple[Dim, ...]
+    descending: bool
+    """Whether a line is scanned from its last element on."""
+    exclusive: bool
+    """Whether an output lacks the element at its own place."""
+
+
 class Role(enum.Enum):
     """What a tensor, or memory, is to an operator."""
 
@@ -262,7 +280,7 @@ class Problem:
     """A computation on the first source, helped by the others. All outputs have the same sizes."""
 
     sources: tuple[Source, ...]
-    domain: Axes | Windows | CoveringWindows | Scattered | Lines | Regions | Requantized
+    domain: Axes | Windows | CoveringWindows | Scattered | Lines | Prefixes | Regions | Requantized
     accumulator: Accumulator
     outputs: tuple[OutputTensor, ...]
 
@@ -580,6 +598,42 @@ def _lines(source: TensorDesc, axis: int) -> tuple[Dim, Dim, Dim] | None:
         return None
     outer, inner = (*(Dim(1, 0),) * (2 - len(kept)), *kept)
     return outer, inner, element
+
+
+@problems_of.register
+def _cumulative(desc: CumulativeOperatorDesc) -> tuple[Problem, ...]:
+    data_type = desc.input_tensor.data_type
+    multiplies = isinstance(desc, CumulativeProductOperatorDesc)
+    accumulator: Accumulator = Product() if multiplies else CumulativeSum()
+    if not data_type.is_float:
+        accumulator = Integer(multiplies=multiplies)
+    source, output = Source(desc.input_tensor), OutputTensor(desc.output_tensor, Result.VALUE)
+    packed = TensorDesc(data_type, desc.input_tensor.sizes)
+    before: list[Problem] = []
+    after: list[Problem] = []
+    lines = [_by_line(tensor, desc.axis) for tensor in (desc.input_tensor, desc.output_tensor)]
+    sizes = [[dim.size for dim in dims] for dims in lines]
+    if sizes[0] != sizes[1] or len(sizes[0]) > 3:
+        # What is packed has two dimensions of lines, at most.
+        lines = [_by_line(packed, desc.axis)] * 2
+        if not desc.input_tensor.is_packed:
+            before.append(copy_of(source, packed, 0))
+            source = Source(packed, Role.INTERMEDIATE)
+        if not desc.output_tensor.is_packed:
+            number = len(before)
+            after.append(replace(copy_of(Source(packed, Role.INTERMEDIATE, number), packed, 0), outputs=(output,)))
+            output = OutputTensor(packed, Result.VALUE, Role.INTERMEDIATE, number)
+    of_source, of_target = ((*(Dim(1, 0),) * (3 - len(dims)), *dims) for dims in lines)
+    descending = desc.axis_direction is AxisDirection.DECREASING
+    domain = Prefixes(of_source, of_target, descending, desc.is_exclusive)
+    return *before, Problem((source,), domain, accumulator, (output,)), *after
+
+
+def _by_line(tensor: TensorDesc, axis: int) -> tuple[Dim, ...]:
+    """The merged dimensions of a tensor without those of size 1, and the axis as the last one."""
+    dims = [Dim(*pair) for pair in zip(tensor.sizes, tensor.element_strides, strict=True)]
+    element = dims.pop(axis)
+    return *merged(dims), element
 
 
 @problems_of.register

@@ -9,6 +9,7 @@ from functools import singledispatch
 
 import numpy as np
 
+from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
@@ -29,6 +30,7 @@ from dmlgpu.descriptors.reduction import (
 from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import Array, as_array, check
 from dmlgpu.descriptors.top_k import TopK1OperatorDesc
+from dmlgpu.reference.cumulative import cumulative
 from dmlgpu.reference.pooling import (
     average_pooling,
     average_pooling_grad,
@@ -86,6 +88,7 @@ _reference.register(ExactSumOperatorDesc, exact_sum)
 _reference.register(ExtremumOperatorDesc, extremum)
 _reference.register(ShortSumOperatorDesc, short_sum)
 _reference.register(TopK1OperatorDesc, top_k)
+_reference.register(CumulativeOperatorDesc, cumulative)
 _reference.register(MaxPooling2OperatorDesc, max_pooling)
 _reference.register(AveragePooling1OperatorDesc, average_pooling)
 _reference.register(QuantizedLinearAveragePoolingOperatorDesc, quantized_average_pooling)

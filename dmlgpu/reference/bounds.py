@@ -13,6 +13,8 @@ float32, in any rounding direction. The bounds follow from the shaders, line by 
   vectors. A power adds U per multiplication.
 - Quotients and roots of functions.glsl are right to the last bit but one. Exponentials and logarithms have a relative
   error of 2^-22, like the sum of exponentials under a logarithm.
+- cumulative.glsl adds one term after the other with compensation, at most 2^20 of them. Where a sum might overflow, it
+  and the terms that follow are scaled: what small ones lose by that is below 2^-62, and the others are above 2^125.
 - product.glsl rounds once per factor: its bound grows with the number of factors.
 
 In short, with U = 2^-23: E(m) = (4 + m) U sum(abs(terms)) + 2^-126 n is the error of a sum of n terms, each computed
@@ -104,7 +106,12 @@ def sum_error(terms: Terms, multiplications: int) -> Array:
     return np.where(terms.total <= _LARGEST, error, np.where(terms.finite, np.inf, 0))
 
 
-def relative_error(value: Array, units: float) -> Array:
+def prefix_error(total: Array, count: Array) -> Array:
+    """How far a cumulative sum may be off, which stays in range on its way."""
+    return np.where(np.isfinite(total), 4 * U * total + count * _FLUSHED, 0)
+
+
+def relative_error(value: Array, units: Array | float) -> Array:
     """`units` times U of a value; 0 where it is no finite number."""
     return units * U * np.where(np.isfinite(value), np.abs(value), 0)
 

@@ -1,0 +1,179 @@
+"""The descriptors of CUMULATIVE_SUMMATION and CUMULATIVE_PRODUCT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
+from dmlgpu.descriptors.reduction import REDUCE_TYPES, AxisDirection, ReduceFunction, axes_of
+from dmlgpu.descriptors.tensor import TensorDesc, integer
+from dmlgpu.errors import shown
+
+
+@dataclass(frozen=True)
+class CumulativeOperatorDesc(OperatorDesc):
+    """The fields that both operators have; the last one of each, in `exclusive_field`, has a name of its own."""
+
+    types: ClassVar[TypeTable] = REDUCE_TYPES[ReduceFunction.SUM]
+    exclusive_field: ClassVar[str]
+
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    axis: int
+    axis_direction: AxisDirection = AxisDirection.INCREASING
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether an output leaves the element at its own place out."""
+        exclusive: bool = getattr(self, self.exclusive_field)
+        return exclusive
+
+    @classmethod
+    def _of(cls, input_tensor: Any, axis: int, *others: Any) -> Self:
+        source, name = TensorDesc.of(input_tensor), cls.__name__
+        (axis,) = axes_of(name, integer(name, "axis", axis), source.rank)
+        return cls(source, cls._packed("output_tensor", source, source.sizes), axis, *others)
+
+    def __post_init__(self) -> None:
+        source = self._check_tensor("input_tensor")
+        self._check_tensor("output_tensor")
+        self._set("axis", integer(type(self).__name__, "axis", self.axis))
+        if not 0 <= self.axis < source.rank:
+            raise self._error("axis", f"{shown(self.axis)} is out of range; allowed are 0 to {source.rank - 1}")
+        self._check_enum("axis_direction", AxisDirection)
+        exclusive = getattr(self, self.exclusive_field)
+        if not isinstance(exclusive, (bool, np.bool_)):
+            raise self._error(self.exclusive_field, f"{shown(exclusive)} is not allowed; allowed are True and False")
+        self._set(self.exclusive_field, bool(exclusive))
+        self._check_sizes("output_tensor", source.sizes, "the input's sizes")
+        self._check_same_type()
+
+
+@dataclass(frozen=True)
+class CumulativeSummationOperatorDesc(CumulativeOperatorDesc):
+    """The sums of the first elements along an axis, up to each of them (DML_CUMULATIVE_SUMMATION_OPERATOR_DESC).
+
+    Integers wrap around. Floats are computed in float32 with their rounding errors, and each sum is rounded once. A sum
+    beyond the range of its type is an infinity; one behind it that is within is a number again. Where all elements are
+    -0, so is their sum.
+
+    Decisions of docs/semantics.md: 7, 14, 25.
+
+    Formula:
+        output[i] = the sum of input[j] for all j <= i along the axis
+                    for all j >= i with DECREASING; i itself is left out with has_exclusive_sum
+
+    Args:
+        input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or an integer of 32 or 64 bits.
+        output_tensor: the input's sizes and type.
+        axis: along which elements are added.
+        axis_direction: INCREASING from the first element on, DECREASING from the last one on.
+        has_exclusive_sum: whether an output leaves the element at its own place out; the first one is then 0.
+
+    Raises:
+        DescriptorError: naming the field that breaks a rule.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import CumulativeSummationOperatorDesc, verify
+        >>> x = np.array([[2, 1, 3, 5], [3, 8, 7, 3]], np.float32)
+        >>> verify(CumulativeSummationOperatorDesc.of(x, 1), x).tolist()
+        [[2.0, 3.0, 6.0, 11.0], [3.0, 11.0, 18.0, 21.0]]
+        >>> verify(CumulativeSummationOperatorDesc.of(x, 1, has_exclusive_sum=True), x).tolist()
+        [[0.0, 2.0, 3.0, 6.0], [0.0, 3.0, 11.0, 18.0]]
+        >>> verify(CumulativeSummationOperatorDesc.of(x, 1, "decreasing"), x).tolist()
+        [[11.0, 9.0, 8.0, 5.0], [21.0, 18.0, 10.0, 3.0]]
+    """
+
+    exclusive_field: ClassVar[str] = "has_exclusive_sum"
+
+    has_exclusive_sum: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        input_tensor: Any,
+        axis: int,
+        axis_direction: AxisDirection = AxisDirection.INCREASING,
+        *,
+        has_exclusive_sum: bool = False,
+    ) -> Self:
+        """The descriptor for an input; its output is inferred, and packed.
+
+        Args:
+            input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
+            axis: see the field; a negative one counts from the last.
+            axis_direction: see the field.
+            has_exclusive_sum: see the field.
+
+        Raises:
+            DescriptorError: naming the field that breaks a rule.
+        """
+        return cls._of(input_tensor, axis, axis_direction, has_exclusive_sum)
+
+
+@dataclass(frozen=True)
+class CumulativeProductOperatorDesc(CumulativeOperatorDesc):
+    """The products of the first elements along an axis, up to each of them (DML_CUMULATIVE_PRODUCT_OPERATOR_DESC).
+
+    Integers wrap around. Of floats, mantissa and exponent are computed apart, so that no product leaves their range on
+    its way.
+
+    Decisions of docs/semantics.md: 7, 14, 25.
+
+    Formula:
+        output[i] = the product of input[j] for all j <= i along the axis
+                    for all j >= i with DECREASING; i itself is left out with has_exclusive_product
+
+    Args:
+        input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or an integer of 32 or 64 bits.
+        output_tensor: the input's sizes and type.
+        axis: along which elements are multiplied.
+        axis_direction: INCREASING from the first element on, DECREASING from the last one on.
+        has_exclusive_product: whether an output leaves the element at its own place out; the first one is then 1.
+
+    Raises:
+        DescriptorError: naming the field that breaks a rule.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import CumulativeProductOperatorDesc, verify
+        >>> x = np.array([[2, 1, 3, 5], [3, 8, 7, 3]], np.float32)
+        >>> verify(CumulativeProductOperatorDesc.of(x, 1), x).tolist()
+        [[2.0, 2.0, 6.0, 30.0], [3.0, 24.0, 168.0, 504.0]]
+        >>> verify(CumulativeProductOperatorDesc.of(x, 0, has_exclusive_product=True), x).tolist()
+        [[1.0, 1.0, 1.0, 1.0], [2.0, 1.0, 3.0, 5.0]]
+    """
+
+    exclusive_field: ClassVar[str] = "has_exclusive_product"
+
+    has_exclusive_product: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        input_tensor: Any,
+        axis: int,
+        axis_direction: AxisDirection = AxisDirection.INCREASING,
+        *,
+        has_exclusive_product: bool = False,
+    ) -> Self:
+        """The descriptor for an input; its output is inferred, and packed.
+
+        Args:
+            input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
+            axis: see the field; a negative one counts from the last.
+            axis_direction: see the field.
+            has_exclusive_product: see the field.
+
+        Raises:
+            DescriptorError: naming the field that breaks a rule.
+        """
+        return cls._of(input_tensor, axis, axis_direction, has_exclusive_product)
+
+
+# Either of both, as functions are told which one.
+CumulativeKind = type[CumulativeSummationOperatorDesc] | type[CumulativeProductOperatorDesc]

@@ -1,0 +1,76 @@
+"""The oracle of cumulative sums and products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc, CumulativeProductOperatorDesc
+from dmlgpu.descriptors.reduction import AxisDirection
+from dmlgpu.descriptors.tensor import Array
+from dmlgpu.reference.bounds import Bounds, bounds_of, prefix_error, relative_error, rounded
+
+
+def cumulative(desc: CumulativeOperatorDesc, x: Array) -> tuple[Array, ...]:
+    """The values: floats are computed in float64, integers wrap."""
+    with np.errstate(all="ignore"):
+        return (_exact(desc, x).astype(x.dtype),)
+
+
+def _exact(desc: CumulativeOperatorDesc, x: Array) -> Array:
+    """The values before they are rounded to the type of the output."""
+    multiplies, is_float = isinstance(desc, CumulativeProductOperatorDesc), x.dtype.kind == "f"
+    scan = np.multiply.accumulate if multiplies else np.add.accumulate
+    if multiplies and is_float:
+        return _along(desc, x.astype(np.float64), _products, 1)
+    return _along(desc, x.astype(np.float64 if is_float else x.dtype), lambda lines: scan(lines, -1), multiplies)
+
+
+def _along(desc: CumulativeOperatorDesc, x: Array, scan: Callable[[Array], Array], first: float) -> Array:
+    """What `scan` makes of each line in its order; exclusive values are shifted, behind the first one."""
+    step = 1 if desc.axis_direction is AxisDirection.INCREASING else -1
+    values = scan(np.moveaxis(x, desc.axis, -1)[..., ::step])
+    if desc.is_exclusive:
+        values = np.concatenate([np.full_like(values[..., :1], first), values[..., :-1]], -1)
+    return np.moveaxis(values[..., ::step], -1, desc.axis)
+
+
+def _products(lines: Array) -> Array:
+    """Each element times those before it.
+
+    Mantissas and exponents are kept apart: the product of many mantissas would be too small for a float64. In each step
+    an element is multiplied by the one at a distance, which has twice as many factors as in the step before.
+    """
+    mantissas, exponents = np.frexp(lines)
+    exponents = exponents.astype(np.int64)
+    distance = 1
+    while distance < lines.shape[-1]:
+        products, more = np.frexp(mantissas[..., distance:] * mantissas[..., :-distance])
+        sums = exponents[..., distance:] + exponents[..., :-distance] + more
+        mantissas = np.concatenate([mantissas[..., :distance], products], -1)
+        exponents = np.concatenate([exponents[..., :distance], sums], -1)
+        distance *= 2
+    return np.ldexp(mantissas, exponents.clip(-2000, 2000).astype(np.int32))
+
+
+@bounds_of.register
+def _of_cumulative(desc: CumulativeOperatorDesc) -> Bounds | None:
+    """Of n elements, a sum of floats has E(0), a product n U abs(value); integers are exact.
+
+    Any sum within the range of its type has this bound, also where others before it are beyond that.
+    """
+    if not desc.output_tensor.data_type.is_float:
+        return None
+
+    def bounds(x: Array) -> tuple[Array, ...]:
+        value = _exact(desc, x)
+        count = _along(desc, np.ones(x.shape), lambda lines: np.add.accumulate(lines, -1), 0)
+        if isinstance(desc, CumulativeProductOperatorDesc):
+            error = relative_error(value, count)
+        else:
+            total = _along(desc, np.abs(x.astype(np.float64)), lambda lines: np.add.accumulate(lines, -1), 0)
+            error = prefix_error(total, count)
+        return (rounded(error, value, x.dtype),)
+
+    return bounds

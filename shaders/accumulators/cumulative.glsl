@@ -1,0 +1,79 @@
+// The accumulator of cumulative sums of floats. The contract is at the top of selection.glsl.
+//
+// As in sum.glsl the state keeps the rounding errors of its additions. It stays in range whatever the order: before a sum
+// can overflow, both it and the terms that follow are scaled by SCALE. What is lost by that of small terms is nothing
+// next to the terms that made the sum so large.
+
+#include "core/floats.glsl"
+
+#define Operand Bits
+Operand operand_of(Bits bits) { return bits; }
+
+const float SCALE = 5.421010862427522e-20, REVERSED_SCALE = 18446744073709551616.0;  // 2^-64, 2^64
+const float LARGE = 8.507059173023462e37;  // 2^126
+
+struct State {
+    Pair sum;
+    float scale;  // of the sum: 1 or SCALE
+    Specials specials;
+};
+
+// The least signed pattern is that of -0: where all elements are -0, `most` is, too.
+State identity() { return State(Pair(0.0, 0.0), 1.0, Specials(int(SIGN_BIT), 0u)); }
+
+// Scales a sum, unless it is, or the factor is 1.
+void scale_sum(inout State state, float factor)
+{
+    precise float by = state.scale == 1.0 ? factor : 1.0, high = state.sum.high * by, low = state.sum.low * by;
+    state.sum = Pair(high, low);
+    state.scale *= by;
+}
+
+void accumulate(inout State state, Operand operand, uint index)
+{
+    float number = number_of(operand);
+#if BITS == 32
+    scale_sum(state, max(abs(state.sum.high), abs(number)) > LARGE ? SCALE : 1.0);
+#endif
+    precise float term = number * state.scale;
+    state.sum = added(state.sum, term);
+    state.specials = joined(state.specials, specials_of(pattern_of(operand)));
+}
+State combine(State a, State b)
+{
+#if BITS == 32
+    bool is_large = max(abs(a.sum.high), abs(b.sum.high)) > LARGE || a.scale != b.scale;
+    float factor = is_large ? SCALE : 1.0;
+    scale_sum(a, factor);
+    scale_sum(b, factor);
+#endif
+    return State(added(a.sum, b.sum), a.scale, joined(a.specials, b.specials));
+}
+
+Bits value_of(State state, uint count)
+{
+    precise float scaled = state.sum.high * REVERSED_SCALE;
+    float total = state.scale == 1.0 ? state.sum.high : scaled, negative_zero = uintBitsToFloat(SIGN_BIT);
+    int most = state.specials.most;
+    uint top = state.specials.top;
+    bool negative = top == (SIGN_BIT | INFINITE), positive = most == int(INFINITE);
+    bool nan = any(bvec3(most > int(INFINITE), top > (SIGN_BIT | INFINITE), all(bvec2(negative, positive))));
+    total = all(bvec2(most == int(SIGN_BIT), top == SIGN_BIT)) ? negative_zero : total;
+    Bits bits = rounded(total), least = infinity(true), greatest = infinity(false), not_a_number = NAN_BITS;
+    bits = negative ? least : bits;
+    bits = positive ? greatest : bits;
+    return nan ? not_a_number : bits;
+}
+
+const uint STATE_WORDS = 5;
+#define STORE_STATE(words, at, state) \
+    { \
+        (words)[at] = floatBitsToUint((state).sum.high); \
+        (words)[(at) + 1] = floatBitsToUint((state).sum.low); \
+        (words)[(at) + 2] = floatBitsToUint((state).scale); \
+        (words)[(at) + 3] = uint((state).specials.most); \
+        (words)[(at) + 4] = (state).specials.top; \
+    }
+#define LOAD_STATE(state, words, at) \
+    state = State(Pair(uintBitsToFloat((words)[at]), uintBitsToFloat((words)[(at) + 1])), \
+                  uintBitsToFloat((words)[(at) + 2]), Specials(int((words)[(at) + 3]), (words)[(at) + 4]));

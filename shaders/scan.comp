@@ -1,0 +1,234 @@
+#version 430
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// Cumulative sums and products: elements, each combined with those before it in its line. An item is a block of a line,
+// or with COLUMNS of the neighbouring lines of a vector. With COOPERATING, THREADS invocations share a block:
+//
+//   ROWS      line    [vector][vector] | [vector][vector] | ...      COLUMNS   lines   [vector][vector] ...
+//                     |---- item ----|   |---- item ----|                              [vector][vector]
+//                                                                                        item    item
+//
+// An item begins with a state in memory, if there are elements before it; scan_states.comp makes these of the states of
+// blocks, which dispatches with TO_PARTIALS leave. A line of one block begins with what another dispatch left of it.
+
+layout(push_constant) uniform Push {
+    uint first_item;     // of this dispatch
+    uint item_count;
+    uint line_count;     // lines are numbered outer * inner_size + inner
+    uint inner_size;
+    uint element_count;  // of a line, in this dispatch
+    uint block_count;    // of a line
+    uint block_size;     // elements; a multiple of a vector's with ROWS
+    uint source_outer;   // strides, and what the address of the first element is
+    uint source_inner;
+    uint source_step;
+    uint source_base;
+    uint target_outer;
+    uint target_inner;
+    uint target_step;
+    uint target_base;
+    uint reversed;       // whether elements follow each other in descending order: steps are negative, modulo 2^32
+    uint exclusive;      // whether elements are left out of what is written in their place
+    uint begins;         // whether items begin with states
+    uint ends;           // whether they leave states
+    uint state_outer;    // strides of both, in states
+    uint state_inner;
+    uint begin_base;     // in words
+    uint end_base;
+    uint states_base;    // of the buffer
+} push;
+
+#include "core/source.glsl"
+#include "accumulator.glsl"
+#define THREAD_STRIDE 1
+#include "core/cooperating.glsl"
+
+layout(set = 0, binding = 2) buffer Target { uint target[]; };
+layout(set = 0, binding = 2) buffer TargetVectors { uvec4 target_vectors[]; };
+layout(set = 0, binding = 3) buffer States { uint stored[]; };
+
+#ifdef COLUMNS
+const uint LINES = VECTOR_SIZE;
+#else
+const uint LINES = 1;
+#endif
+
+// Of the lines of an item: what is known of the elements so far, and the last values.
+State lines[LINES];
+Bits last[LINES];
+
+// The next element of a line, and the value that is written in its place.
+Bits next_value(uint line, Bits bits, bool exclusive)
+{
+    accumulate(lines[line], operand_of(bits), 0);
+    Bits before = last[line], value = TO_PARTIALS ? before : value_of(lines[line], 0);
+    last[line] = value;
+    return exclusive ? before : value;
+}
+
+#if defined(ROWS) || defined(COLUMNS)
+
+#if BITS == 64
+#define PUT(vector, k, bits) vector[2 * (k)] = (bits).x, vector[2 * (k) + 1] = (bits).y
+uvec4 opposite_of(uvec4 vector) { return vector.zwxy; }
+#elif BITS == 32
+#define PUT(vector, k, bits) vector[k] = bits
+uvec4 opposite_of(uvec4 vector) { return vector.wzyx; }
+#else
+#define PUT(vector, k, bits) vector[(k) / 2] |= (bits) << (k) % 2 * 16
+uvec4 opposite_of(uvec4 vector) { return vector.wzyx << 16 | vector.wzyx >> 16; }
+#endif
+
+uvec4 next_values(uvec4 elements, bool exclusive)
+{
+    uvec4 values = uvec4(0);
+    [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k) {
+        Bits value = next_value(LINES == 1 ? 0 : k, element_of(elements, k), exclusive);
+        PUT(values, k, value);
+    }
+    return values;
+}
+
+// A vector in the order of its line, if `flips` says that this is the opposite one; and back.
+uvec4 in_order(uvec4 vector, bool flips)
+{
+    uvec4 opposite = opposite_of(vector);
+    return flips ? opposite : vector;
+}
+
+#endif
+
+// A block: how many elements of each line, and the address of the first one.
+struct Block {
+    uint count;
+    uint source;
+    uint target;
+};
+
+#ifdef COOPERATING
+
+// The states of this thread's elements and of those of all threads before it; `total` is that of all threads.
+State scanned(State state, out State total)
+{
+    uint here = gl_LocalInvocationID.x;
+    for (uint distance = 1; distance < THREADS; distance *= 2) {
+        states[here] = state;
+        barrier();  // all states that this step reads are written
+        if (thread() >= distance)
+            state = combine(states[here - distance], state);
+        barrier();  // the next step overwrites what this one reads
+    }
+    states[here] = state;
+    barrier();
+    total = states[here - thread() + THREADS - 1];
+    return state;
+}
+
+// In each iteration each thread has a vector. All blocks take as many iterations, because of the barriers.
+void scan(Block block, bool flips, bool exclusive, bool is_item)
+{
+    uint source_step = push.source_step, target_step = push.target_step, back = flips ? VECTOR_SIZE - 1 : 0;
+    for (uint tile = 0; tile < push.block_size; tile += THREADS * VECTOR_SIZE) {
+        uint offset = tile + thread() * VECTOR_SIZE;
+        bool is_there = offset < block.count;
+        uvec4 elements = in_order(aligned_vector(block.source + (is_there ? offset : 0) * source_step - back), flips);
+        State before = lines[0];
+        if (!TO_PARTIALS)
+            lines[0] = identity();
+        if (is_there) {
+            [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k)
+                accumulate(lines[0], operand_of(element_of(elements, k)), 0);
+        }
+        if (!TO_PARTIALS) {
+            State total, state = scanned(lines[0], total);
+            lines[0] = before;
+            if (thread() > 0)
+                lines[0] = combine(before, states[gl_LocalInvocationID.x - 1]);
+            last[0] = value_of(lines[0], 0);
+            uvec4 values = in_order(next_values(elements, exclusive), flips);
+            if (is_there && is_item)
+                target_vectors[(block.target + offset * target_step - back) / VECTOR_SIZE] = values;
+            lines[0] = combine(before, total);
+            barrier();  // the next iteration overwrites what this one reads
+        }
+    }
+    if (TO_PARTIALS)
+        lines[0] = of_all_threads(lines[0]);
+}
+
+#else
+
+void scan(Block block, bool reversed, bool exclusive, bool is_item)
+{
+#ifdef ROWS
+    const uint STEP = VECTOR_SIZE;
+    bool flips = reversed;
+#else
+    const uint STEP = 1;
+    const bool flips = false;
+#endif
+    uint source_step = STEP * push.source_step, target_step = STEP * push.target_step, back = flips ? STEP - 1 : 0;
+    uint at = block.source - back, to = block.target - back;
+    for (uint offset = 0; offset < block.count; offset += STEP, at += source_step, to += target_step) {
+#if defined(ROWS) || defined(COLUMNS)
+        uvec4 values = in_order(next_values(in_order(aligned_vector(at), flips), exclusive), flips);
+        if (!TO_PARTIALS)
+            target_vectors[to / VECTOR_SIZE] = values;
+#else
+        Bits value = next_value(0, LOAD(source, at), exclusive);
+        if (!TO_PARTIALS)
+            STORE_ELEMENT(target, to, value)
+#endif
+    }
+}
+
+#endif
+
+void main()
+{
+    uint line_items = push.line_count / LINES, inner_size = push.inner_size, item_count = push.item_count;
+    uint block_count = push.block_count, block_size = push.block_size, state_inner = push.state_inner * STATE_WORDS;
+    bool reversed = push.reversed != 0, exclusive = push.exclusive != 0;
+    Items mine = shared_items_of(item_count);
+    uint next = mine.next;
+    for (; next < mine.end; next += shared_item_stride()) {
+        // Neighbouring items have neighbouring lines. Divisions take long, and mostly nothing needs them.
+        uint line = push.first_item + min(next, item_count - 1), number = 0;
+        bool is_item = next < item_count;
+        if (block_count != 1) {
+            number = line / line_items;
+            line -= number * line_items;
+        }
+        uint inner = line * LINES, outer = 0;
+        if (inner_size != push.line_count) {
+            outer = inner / inner_size;
+            inner -= outer * inner_size;
+        }
+        uint begin = number * block_size, state = (outer * push.state_outer + number) * STATE_WORDS;
+        state += push.states_base + inner * state_inner;
+        Block block;
+        block.count = min(block_size, push.element_count - begin);
+        block.source = outer * push.source_outer + inner * push.source_inner + begin * push.source_step;
+        block.target = outer * push.target_outer + inner * push.target_inner + begin * push.target_step;
+        block.source += push.source_base;
+        block.target += push.target_base;
+        [[unroll]] for (uint i = 0; i < LINES; ++i)
+            lines[i] = identity();
+        if (push.begins != 0) {
+            [[unroll]] for (uint i = 0; i < LINES; ++i) {
+                uint place = push.begin_base + state + i * state_inner;
+                LOAD_STATE(lines[i], stored, place)
+            }
+        }
+        [[unroll]] for (uint i = 0; i < LINES; ++i)
+            last[i] = value_of(lines[i], 0);
+        scan(block, reversed, exclusive, is_item);
+        if (push.ends != 0 && is_item && thread() == 0) {
+            [[unroll]] for (uint i = 0; i < LINES; ++i) {
+                uint place = push.end_base + state + i * state_inner;
+                STORE_STATE(stored, place, lines[i])
+            }
+        }
+    }
+    report(next, mine.end);
+}

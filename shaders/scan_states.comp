@@ -1,0 +1,61 @@
+#version 430
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// States of neighbouring blocks of lines: in the place of each, what those before it in its line combine to, so that
+// its block can begin with that. An item is a group of states of a line. Where lines have several groups, dispatches
+// with TO_PARTIALS come first, which leave the combined state of each group; then these are replaced likewise:
+//
+//   states    [ 3 1 2 ][ 5 1 1 ][ 2 ]       of groups    [ 6 7 2 ]      replaced   [ 0 6 13 ]
+//   replaced  [ 0 3 4 ][ 6 11 12 ][ 13 ]
+
+layout(push_constant) uniform Push {
+    uint first_item;   // of this dispatch
+    uint item_count;
+    uint line_count;   // lines are numbered outer * inner_size + inner
+    uint inner_size;
+    uint state_count;  // of a line
+    uint group_count;
+    uint group_size;
+    uint begins;       // whether groups begin with states
+    uint ends;         // whether they leave states
+    uint state_outer;  // strides of both, in states; groups of a line are neighbours
+    uint state_inner;
+    uint begin_base;   // in words
+    uint end_base;
+    uint place_base;   // of those that are replaced
+    uint states_base;  // of the buffer
+} push;
+
+#include "core/kernel.glsl"
+#include "core/words.glsl"
+#include "accumulator.glsl"
+
+layout(set = 0, binding = 1) buffer States { uint stored[]; };
+
+void main()
+{
+    uint state_count = push.state_count, group_count = push.group_count, group_size = push.group_size;
+    Items mine = items_of(push.item_count);
+    uint next = mine.next;
+    for (; next < mine.end; next += ITEM_STRIDE) {
+        uint item = push.first_item + next, group = item / push.line_count, line = item - group * push.line_count;
+        uint outer = line / push.inner_size, inner = line - outer * push.inner_size;
+        uint place = push.states_base + (outer * push.state_outer + inner * push.state_inner + group) * STATE_WORDS;
+        uint begin = group * group_size, count = min(group_size, state_count - begin);
+        uint at = push.states_base + push.place_base + (line * state_count + begin) * STATE_WORDS;
+        State state = identity();
+        if (push.begins != 0)
+            LOAD_STATE(state, stored, push.begin_base + place)
+        for (uint i = 0; i < count; ++i, at += STATE_WORDS) {
+            State following;
+            LOAD_STATE(following, stored, at)
+            State combined = combine(state, following);
+            if (!TO_PARTIALS)
+                STORE_STATE(stored, at, state)
+            state = combined;
+        }
+        if (push.ends != 0)
+            STORE_STATE(stored, push.end_base + place, state)
+    }
+    report(next, mine.end);
+}
