@@ -53,7 +53,7 @@ _REGIONS = (
 
 
 def descs(operator: Operator, data_type: DataType) -> tuple[OperatorDesc, ...]:
-    by_field = {"axes": _REDUCTIONS, "window_size": _WINDOWS, "k": _LINES, "pooled_size": _REGIONS}
+    by_field = {"axes": _REDUCTIONS, "window_size": _WINDOWS, "axis": _LINES, "pooled_size": _REGIONS}
     samples = next((samples for field, samples in by_field.items() if field in operator.fields), _PLACES)
     return tuple(operator.on(sample, data_type) for sample in samples)
 

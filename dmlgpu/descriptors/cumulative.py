@@ -60,7 +60,7 @@ class CumulativeSummationOperatorDesc(CumulativeOperatorDesc):
     beyond the range of its type is an infinity; one behind it that is within is a number again. Where all elements are
     -0, so is their sum.
 
-    Decisions of docs/semantics.md: 7, 14, 25.
+    Decisions of docs/semantics.md: 7, 14, 26.
 
     Formula:
         output[i] = the sum of input[j] for all j <= i along the axis
@@ -122,7 +122,7 @@ class CumulativeProductOperatorDesc(CumulativeOperatorDesc):
     Integers wrap around. Of floats, mantissa and exponent are computed apart, so that no product leaves their range on
     its way.
 
-    Decisions of docs/semantics.md: 7, 14, 25.
+    Decisions of docs/semantics.md: 7, 14, 26.
 
     Formula:
         output[i] = the product of input[j] for all j <= i along the axis

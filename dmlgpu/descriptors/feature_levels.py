@@ -83,6 +83,8 @@ FEATURE_LEVELS: dict[str, Levels] = {
     "AVERAGE_POOLING": OF_FLOATS,
     "AVERAGE_POOLING1": same({"6_2": FLOATS}),
     "AVERAGE_POOLING_GRAD": {"3_0": {"input_gradient_tensor": FLOATS, "output_gradient_tensor": FLOATS}},
+    "CUMULATIVE_PRODUCT": same({"3_1": (*FLOATS, INT32, UINT32), "5_0": (INT64, UINT64)}),
+    "CUMULATIVE_SUMMATION": same({"2_1": (*FLOATS, INT32, UINT32), "5_0": (INT64, UINT64)}),
     "LP_POOLING": OF_FLOATS,
     "LP_POOLING1": same({"6_2": FLOATS}),
     "MAX_POOLING": max_pooling("1_0"),

@@ -284,7 +284,7 @@ def _field(name: str, node: _Node) -> Any:
             raise node.error(str(error)) from None
     if name in _ENUMERATIONS:
         return node.member_of(*_ENUMERATIONS[name])
-    if name == "include_padding":
+    if name == "include_padding" or name.startswith("has_exclusive"):
         return node.flag()
     if name == "spatial_scale":
         return node.real()

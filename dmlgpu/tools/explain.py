@@ -29,6 +29,8 @@ _WORDS: dict[str, Mapping[str, Any]] = {
     "indices_data_type": {data_type.name: data_type for data_type in POSITION_TYPES},
     "output_data_type": {data_type.name: data_type for data_type in INDEX_TYPES},
     "exact": _FLAGS,
+    "has_exclusive_product": _FLAGS,
+    "has_exclusive_sum": _FLAGS,
     "include_padding": _FLAGS,
     "keepdims": _FLAGS,
     "largest": _FLAGS,

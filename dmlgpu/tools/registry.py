@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlgpu.descriptors.cumulative import CumulativeProductOperatorDesc, CumulativeSummationOperatorDesc
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.pooling import (
@@ -123,7 +124,8 @@ class Operator:
 
     @property
     def fields(self) -> frozenset[str]:
-        """The fields of the descriptor: with `axes` it reduces, with `window_size` or `pooled_size` it pools."""
+        """The fields of the descriptor: with `axes` it reduces, with `window_size` or `pooled_size` it pools, with `axis`
+        it has lines."""
         return frozenset(self.desc.__dataclass_fields__)  # type: ignore[attr-defined]
 
     def describes(self, desc: OperatorDesc) -> bool:
@@ -270,7 +272,7 @@ _PLACES = tuple(
         ((1, 1, 1, 1), (1, 1), _packed, _packed),
     )
 )
-# For TOP_K: a k below and above what is sorted at once, all elements, and lines of many times k.
+# Along lines. For TOP_K: a k below and above what is sorted at once, all elements, and lines of many times k.
 _LINES = tuple(
     Sample(sizes, {"axis": axis, "k": k}, source, target)
     for sizes, axis, k, source, target in (
@@ -304,6 +306,8 @@ _QUANTIZED = {
     "output_data_type": (None, DataType.UINT8, DataType.INT8),
 }
 _NORMS = {"p": (2, 1, 3)}
+_SUMS = _DIRECTIONS | {"has_exclusive_sum": (False, True)}
+_PRODUCTS = _DIRECTIONS | {"has_exclusive_product": (False, True)}
 _GIVEN_INDICES = {"indices_data_type": (DataType.UINT64, DataType.UINT32)}
 _SORTED_INDICES = {"indices_data_type": INDEX_TYPES}
 _INDICES = {"indices_data_type": (None, DataType.UINT32, DataType.UINT64)}
@@ -321,6 +325,8 @@ OPERATORS = (
     Operator("AVERAGE_POOLING", AveragePoolingOperatorDesc, None, _WINDOWS, _AVERAGES),
     Operator("AVERAGE_POOLING1", AveragePooling1OperatorDesc, average_pooling, _WINDOWS, _AVERAGES),
     Operator("AVERAGE_POOLING_GRAD", AveragePoolingGradOperatorDesc, average_pooling_grad, _SHARES, _AVERAGES),
+    Operator("CUMULATIVE_PRODUCT", CumulativeProductOperatorDesc, None, _LINES, _PRODUCTS),
+    Operator("CUMULATIVE_SUMMATION", CumulativeSummationOperatorDesc, None, _LINES, _SUMS),
     Operator("LP_POOLING", LpPoolingOperatorDesc, None, _WINDOWS, _NORMS),
     Operator("LP_POOLING1", LpPooling1OperatorDesc, lp_pooling, _WINDOWS, _NORMS),
     Operator("MAX_POOLING", MaxPoolingOperatorDesc, None, _WINDOWS, {}),

@@ -81,14 +81,14 @@ def _over_windows(desc: OverWindows) -> tuple[Problem, ...]:
 
 @pytest.fixture(scope="module", autouse=True)
 def modules(tmp_path_factory):
-    """The modules of the sum: every kernel, with another accumulator, but those that know theirs."""
+    """The modules of the sum: every kernel, with another accumulator, but those that know theirs, and scans."""
     folder = tmp_path_factory.mktemp("sum")
     shaders = shutil.copytree(ROOT / "shaders", folder / "shaders")
     shutil.copy(ROOT / "tests/accumulators/sum.glsl", shaders / "accumulators")
     load, layout_of = spirv.load, spirv.layout_of
     compiled, layouts = {}, {}
     for kernel, (entry_point, *defines) in VARIANTS.items():
-        if kernel.startswith(("top_k", "requantize")):
+        if kernel.startswith(("top_k", "requantize", "scan")):
             continue
         module = folder / f"{kernel}.spv"
         build.translate(entry_point, (*defines, "BITS=32", "ACCUMULATOR_SUM"), module, shaders)
@@ -195,8 +195,8 @@ def test_these_take_every_kernel():
             )
             for kernel in None, "pool_direct":
                 taken |= {dispatch.shader.module for dispatch in lower(desc, limits, kernel).dispatches}
-    # Those of gradients, of regions, of unpooling, of TOP_K and of quantized elements have tests of their own.
-    names = "pool_backward", "roi_pool", "scatter", "top_k", "requantize"
+    # Those of gradients, of regions, of unpooling, of TOP_K, of quantized elements and scans have tests of their own.
+    names = "pool_backward", "roi_pool", "scatter", "scan", "top_k", "requantize"
     others = tuple(kernel for kernel in VARIANTS if kernel.startswith(names) or "shares" in kernel)
     assert taken == {f"{kernel}_sum_32" for kernel in VARIANTS if kernel not in others}
 

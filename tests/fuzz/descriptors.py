@@ -262,7 +262,7 @@ def operator(
             source = tensor(choices, data_type, windows_sizes)
     elif "axes" in kind.fields:
         source, arguments = reduction(choices, data_type, long)
-    elif "k" in kind.fields:
+    elif "axis" in kind.fields:
         source, arguments = lines(choices, data_type, long)
     elif "pooled_size" in kind.fields:
         source, arguments = regions(choices, data_type)

@@ -12,6 +12,8 @@ from dmlgpu import (
     ArgmaxOperatorDesc,
     AveragePoolingGradOperatorDesc,
     AveragePoolingOperatorDesc,
+    CumulativeProductOperatorDesc,
+    CumulativeSummationOperatorDesc,
     ExecutionFlags,
     LpPooling1OperatorDesc,
     MaxPoolingGradOperatorDesc,
@@ -223,6 +225,9 @@ def quantized(channels):
         ("top_k_merge", TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), 1 << 21)),
         ("top_k_write", TopKOperatorDesc.of(TensorDesc(UINT8, (1 << 21,)), 1 << 21)),
         ("requantize", quantized(1 << 23)),
+        ("scan", CumulativeSummationOperatorDesc.of(TensorDesc(FLOAT32, (253, 16001)), 1)),
+        ("scan_rows", CumulativeProductOperatorDesc.of(TensorDesc(FLOAT32, (256, 1 << 16)), 1)),
+        ("scan_columns", CumulativeSummationOperatorDesc.of(TensorDesc(UINT32, (16000, 1024)), 0)),
     ],
     ids=str,
 )
@@ -322,6 +327,12 @@ def too_long():
     yield lower(RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1, 1)), 1, roi_count=1 << 22), ONE)
     yield lower(TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), 1 << 21), ONE)
     yield lower(quantized(1 << 20), ONE)
+    for limits, sizes in (
+        *((ONE, (1 << 20, lines)) for lines in (1, 3, 8)),
+        (THREADS, (1 << 20,)),
+        (dataclasses.replace(ONE, least_loads=1 << 20), (1 << 29,)),
+    ):
+        yield lower(CumulativeSummationOperatorDesc.of(TensorDesc(FLOAT32, sizes), 0), limits)
 
 
 def test_an_inner_loop_of_the_only_item_is_reported(counter):

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 from fractions import Fraction
 
 import numpy as np
@@ -15,6 +16,7 @@ from dmlgpu import (
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
     AxisDirection,
+    CumulativeProductOperatorDesc,
     DescriptorError,
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
@@ -29,6 +31,7 @@ from dmlgpu import (
     TopK1OperatorDesc,
     reference,
 )
+from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.descriptors.reduction import ExtremumOperatorDesc
 from dmlgpu.reference.bounds import bounds, is_exact
@@ -39,6 +42,7 @@ from tests.support.cases import (
     INCREASING,
     arg_desc,
     distinct,
+    factors,
     pool_desc,
     small,
     special,
@@ -297,10 +301,31 @@ def check_roi_pooling(desc, x, rois):
         assert bits(output[r, c, i, j]) == bits(x.dtype.type(best))
 
 
+def check_cumulative(desc, x):
+    """Floats to the last bits of their type; integers as they wrap."""
+    combine, first = (operator.mul, 1) if isinstance(desc, CumulativeProductOperatorDesc) else (operator.add, 0)
+    (output,) = reference(desc, x)
+    step = 1 if desc.axis_direction is INCREASING else -1
+    lines, outputs = (np.moveaxis(each, desc.axis, -1)[..., ::step] for each in (x, output))
+    for at in np.ndindex(lines.shape[:-1]):
+        before = first
+        for element, got in zip(lines[at].tolist(), outputs[at], strict=True):
+            after = combine(before, element)
+            expected, before = before if desc.is_exclusive else after, after
+            if output.dtype.kind != "f":
+                assert (int(got) - expected) % (1 << 8 * output.itemsize) == 0
+            else:
+                wanted = output.dtype.type(expected)
+                assert got == wanted or got == pytest.approx(wanted, rel=float(np.finfo(output.dtype).eps))
+
+
 def check(desc: OperatorDesc, x, *others):
     values = desc.canonical()
     if isinstance(values, RoiPoolingOperatorDesc):
         check_roi_pooling(values, x, *others)
+        return
+    if isinstance(values, CumulativeOperatorDesc):
+        check_cumulative(values, x)
         return
     if isinstance(values, TopK1OperatorDesc):
         check_top_k(values, x)
@@ -347,7 +372,7 @@ def check(desc: OperatorDesc, x, *others):
 def test_reference_is_the_literal_reading_of_the_cases(kind):
     for case in CASES_OF[kind]:
         # Of bits that are no numbers only selections are read literally.
-        numbers = is_exact(case.desc) or case.fills[0] is small
+        numbers = is_exact(case.desc) or case.fills[0] in (small, factors)
         if numbers and case.desc.inputs[0].element_count < 700:
             check(case.desc, *case.inputs())
 

@@ -22,6 +22,8 @@ from dmlgpu import (
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
     AxisDirection,
+    CumulativeProductOperatorDesc,
+    CumulativeSummationOperatorDesc,
     DataType,
     ExecutionFlags,
     LpPooling1OperatorDesc,
@@ -175,6 +177,14 @@ def special_without_nan(dtype: np.dtype[Any], count: int) -> Array:
     values = special_values(dtype)
     words = values[values == values].view(f"u{dtype.itemsize}")
     return np.random.default_rng(count).choice(words, count).view(dtype)
+
+
+def factors(dtype: np.dtype[Any], count: int) -> Array:
+    """Floats whose products stay in range; odd integers, of which no product is 0."""
+    rng = np.random.default_rng(count)
+    if dtype.kind != "f":
+        return rng.integers(0, np.iinfo(dtype).max, count, dtype) | dtype.type(1)
+    return (np.exp2(rng.uniform(-1, 1, count)) * rng.choice([-1, 1], count)).astype(dtype)
 
 
 # Descriptors
@@ -440,6 +450,34 @@ _ROI_EXAMPLES = [
     )
 ]
 
+_CUMULATIVE_EXAMPLES = [
+    Case(
+        f"{name}-{axis}-{direction.name}-{exclusive}".lower(),
+        kind(TensorDesc(FLOAT32, (3, 4)), TensorDesc(FLOAT32, (3, 4)), axis, direction, exclusive),
+        (given([[2, 1, 3, 5], [3, 8, 7, 3], [9, 6, 2, 4]]),),
+        (values,),
+    )
+    for (name, kind), examples in {
+        ("cumulative-sum", CumulativeSummationOperatorDesc): (
+            (1, INCREASING, False, [[2, 3, 6, 11], [3, 11, 18, 21], [9, 15, 17, 21]]),
+            (1, INCREASING, True, [[0, 2, 3, 6], [0, 3, 11, 18], [0, 9, 15, 17]]),
+            (1, DECREASING, False, [[11, 9, 8, 5], [21, 18, 10, 3], [21, 12, 6, 4]]),
+            (1, DECREASING, True, [[9, 8, 5, 0], [18, 10, 3, 0], [12, 6, 4, 0]]),
+            (0, INCREASING, False, [[2, 1, 3, 5], [5, 9, 10, 8], [14, 15, 12, 12]]),
+            (0, DECREASING, True, [[12, 14, 9, 7], [9, 6, 2, 4], [0, 0, 0, 0]]),
+        ),
+        ("cumulative-product", CumulativeProductOperatorDesc): (
+            (1, INCREASING, False, [[2, 2, 6, 30], [3, 24, 168, 504], [9, 54, 108, 432]]),
+            (1, INCREASING, True, [[1, 2, 2, 6], [1, 3, 24, 168], [1, 9, 54, 108]]),
+            (1, DECREASING, False, [[30, 15, 15, 5], [504, 168, 21, 3], [432, 48, 8, 4]]),
+            (1, DECREASING, True, [[15, 15, 5, 1], [168, 21, 3, 1], [48, 8, 4, 1]]),
+            (0, INCREASING, False, [[2, 1, 3, 5], [6, 8, 21, 15], [54, 48, 42, 60]]),
+            (0, DECREASING, True, [[27, 48, 14, 12], [9, 6, 2, 4], [1, 1, 1, 1]]),
+        ),
+    }.items()
+    for axis, direction, exclusive, values in examples
+]
+
 DOCUMENTED = [
     _arg_example("argmax-of-columns", ArgmaxOperatorDesc, MATRIX, [0], [[1, 2, 1]]),
     _arg_example("argmax-of-rows", ArgmaxOperatorDesc, MATRIX, [1], [[2], [2], [1]]),
@@ -560,6 +598,7 @@ DOCUMENTED = [
     *_QUANTIZED_EXAMPLES,
     *_ROI_EXAMPLES,
     *_TOP_K_EXAMPLES,
+    *_CUMULATIVE_EXAMPLES,
 ]
 
 # ARGMAX, ARGMIN
@@ -933,6 +972,52 @@ def _top_k_cases() -> Iterator[Case]:
 TOP_K = list(_top_k_cases())
 
 # Every way in which a tensor can lie: padded, permuted, broadcast, or all at once.
+# CUMULATIVE_SUMMATION and CUMULATIVE_PRODUCT: lines of vectors, neighbouring lines of a vector, and others; lines that
+# are divided into blocks; layouts of both tensors.
+
+
+def _cumulative_cases() -> Iterator[Case]:
+    options = itertools.cycle(itertools.product(AxisDirection, (False, True)))
+
+    def case(
+        tag: str, kind: Any, data_type: DataType, sizes: tuple[int, ...], axis: int, fill: Fill, **strides: Any
+    ) -> Case:
+        source, target = (TensorDesc(data_type, sizes, strides.get(name)) for name in ("source", "target"))
+        direction, exclusive = next(options)
+        desc = kind(source, target, axis, direction, exclusive)
+        name = f"{kind.__name__.removesuffix('OperatorDesc')}-{tag}-{data_type.name}-{direction.name}-{fill.__name__}"
+        return Case(f"{name}{'-exclusive' * exclusive}".lower(), desc, (fill,))
+
+    for kind, types in (
+        (CumulativeSummationOperatorDesc, (FLOAT32, FLOAT16, INT32, UINT64)),
+        (CumulativeProductOperatorDesc, (FLOAT32, FLOAT16, UINT32, INT64)),
+    ):
+        usual = factors if kind is CumulativeProductOperatorDesc else distinct
+        for data_type in types:
+            yield case("rows", kind, data_type, (3, 64), 1, usual)
+            yield case("columns", kind, data_type, (70, 16), 0, special_without_nan)
+            yield case("ends", kind, data_type, (5, 37), 1, special)
+            yield case("between", kind, data_type, (2, 9, 5), 1, usual)
+            yield case("blocks", kind, data_type, (2, 2051), 1, usual)
+    for tag, sizes, axis in ("rows", (1, 40_000), 1), ("columns", (4100, 4), 0):
+        yield case(f"block-{tag}", CumulativeSummationOperatorDesc, FLOAT32, sizes, axis, small)
+    for data_type, (tag, strides) in itertools.product(
+        (FLOAT16, INT32),
+        {
+            "padded": {"source": (336, 16, 1), "target": (320, 16, 1)},
+            "column-major-input": {"source": (1, 2, 40)},
+            "broadcast-lines": {"source": (0, 15, 1)},
+            "broadcast-elements": {"source": (15, 0, 1)},
+            "permuted-output": {"target": (1, 2, 40)},
+            "gaps": {"source": (640, 31, 2), "target": (320, 16, 1)},
+        }.items(),
+    ):
+        yield case(tag, CumulativeSummationOperatorDesc, data_type, (2, 20, 15), 1, small, **strides)
+        yield case(tag, CumulativeSummationOperatorDesc, data_type, (2, 20, 15), 2, small, **strides)
+
+
+CUMULATIVE = list(_cumulative_cases())
+
 STRIDED_ARGS = [
     _arg_case(f"{name}-{data_type.name.lower()}", ties, ArgmaxOperatorDesc, data_type, (4, 3, 5), axes, **strides)
     for data_type in WIDTHS
@@ -1312,6 +1397,7 @@ CASES = [
     *UNPOOLED,
     *ROIS,
     *TOP_K,
+    *CUMULATIVE,
     *STRIDED_ARGS,
     *EXTREMA,
     *POOLED_TYPES,

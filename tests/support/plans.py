@@ -25,7 +25,7 @@ from tests.support.limits import CORES, LIMITS
 
 # Modules that only a GPU, or only a CPU, takes.
 OF_A_GPU = re.compile(r"\w+_cooperating_")
-OF_A_CPU = re.compile(r"(rows|columns)_(?!\w*cooperating)|pool_small_wide_")
+OF_A_CPU = re.compile(r"(rows|columns|scan_rows)_(?!\w*cooperating)|pool_small_wide_")
 
 
 @functools.cache
@@ -195,6 +195,10 @@ def check_work(plan: Plan, limits: Limits) -> None:
         elif dispatch.shader.variant.startswith("scatter"):
             assert push.get("element_count", push["output_count"]) <= max(64, limits.dispatch_elements)
             continue
+        elif dispatch.shader.variant.startswith("scan"):
+            each = push.get("block_size", push.get("group_size")) * lines_of_item(dispatch)
+            assert push["item_count"] == 1 or push["item_count"] * each <= limits.dispatch_elements
+            continue
         elif dispatch.shader.variant.startswith("top_k"):
             loads = 1 if push.get("chosen_count") else 1 << push.get("group_shift", 0)
             assert push["item_count"] == 1 or push["item_count"] * loads <= limits.dispatch_elements
@@ -234,7 +238,7 @@ def check_partials(plan: Plan, limits: Limits) -> None:
     """
     partials = [d for d in plan.dispatches if any(binding.role is Role.PARTIALS for binding in d.bindings)]
     assert bool(partials) == bool(plan.partial_bytes)
-    if any(dispatch.shader.variant == "top_k_sort" for dispatch in partials):
+    if any(dispatch.shader.variant.startswith(("top_k", "scan")) for dispatch in partials):
         return  # the kernel has its own limit
     parameters = [d for d in partials if d.shader.variant.startswith("requantize")]
     partials = [d for d in partials if d not in parameters]
@@ -299,13 +303,14 @@ def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
         # With one output a kernel's bindings for values and for indices both have it.
         for segment in {b.segment for b in dispatch.bindings if (b.role, b.tensor) == (Role.OUTPUT, output)}
         if "first_element" not in dispatch.push and not dispatch.push.get("first_item")
-        if dispatch.shader.variant != "top_k_write"
+        if dispatch.shader.variant != "top_k_write" and not dispatch.shader.variant.startswith("scan")
     ]
 
 
 def check_coverage(plan: Plan) -> None:
     """Ranges of outputs follow each other without gap or overlap; within a range every segment stands once."""
     check_lines(plan)
+    check_scans(plan)
     for output, tensor in enumerate(plan.desc.outputs):
         written = written_ranges(plan, output)
         if not written:
@@ -349,6 +354,43 @@ def check_lines(plan: Plan) -> None:
         assert written.all()
 
 
+def lines_of_item(dispatch: Dispatch) -> int:
+    """The lines that an item of scan.comp has."""
+    return 128 // dispatch.shader.bits if dispatch.shader.variant == "scan_columns" else 1
+
+
+def check_scans(plan: Plan) -> None:
+    """Each pass of a scan has all of its items, states lie in the partials, and each element is written once."""
+    scans = [dispatch for dispatch in plan.dispatches if dispatch.shader.variant.startswith("scan")]
+    written: dict[tuple[Role, int, int], list[Array]] = collections.defaultdict(list)
+    end = 0
+    for dispatch, after in itertools.pairwise((*scans, None)):
+        push, shader, lines = dispatch.push, dispatch.shader, lines_of_item(dispatch)
+        count = push["block_count"] if "block_count" in push else push["group_count"]
+        first, end = end, end + push["item_count"]
+        assert push["first_item"] == first
+        item = np.arange(first, end)
+        if after is None or not after.push["first_item"]:
+            assert end == push["line_count"] // lines * count
+            end = 0
+        if push["begins"] or push["ends"]:
+            words = {"cumulative": 5, "product": 5}.get(shader.accumulator, shader.bits // 32)
+            last = (push["line_count"] // push["inner_size"] - 1) * push["state_outer"] + count
+            last += (push["inner_size"] - 1) * push["state_inner"]
+            assert 4 * (max(push["begin_base"], push["end_base"]) + last * words) <= plan.partial_bytes
+        if "block_count" in push and not shader.constants["to_partials"]:
+            block, line = np.divmod(item, push["line_count"] // lines)
+            outer, inner = np.divmod(line[:, None] * lines + np.arange(lines), push["inner_size"])
+            to_outer, to_inner, step = (push[f"target_{name}"] for name in ("outer", "inner", "step"))
+            element = block[:, None, None] * push["block_size"] + np.arange(push["block_size"])
+            at = push["target_base"] + (outer * to_outer + inner * to_inner)[..., None] + element * step
+            place = dispatch.bindings[1].role, dispatch.bindings[1].tensor, dispatch.bindings[1].segment
+            written[place].append(at[np.broadcast_to(element < push["element_count"], at.shape)] % (1 << 32))
+    addresses = [np.concatenate(parts) for parts in written.values()]
+    assert all(len(np.unique(each)) == len(each) for each in addresses)
+    assert sum(map(len, addresses)) == (plan.desc.outputs[0].element_count if scans else 0)
+
+
 def check_tiles(plan: Plan) -> None:
     """The dispatches of a pass of pool_separable follow each other, and have all of its tiles."""
     end = 0
@@ -385,6 +427,14 @@ def steps_between_vectors(dispatch: Dispatch) -> list[int]:
             return [*rows, push["start_padding"][2], push["window_stride"][2]]
         run = max(4, 128 // shader.bits)
         return [*rows, push["start_padding"][2] + shader.constants["phase"], run * shader.constants["stride_width"]]
+    if shader.variant.startswith("scan"):
+        rows = shader.variant.startswith("scan_rows")
+        back = (128 // shader.bits - 1) * push["reversed"] * rows
+        lines = {"outer": push["line_count"] > push["inner_size"], "inner": rows and push["inner_size"] > 1}
+        lines |= {"step": not rows and push["element_count"] > 1}
+        strides = [push[f"{name}_{dim}"] for name in ("source", "target") for dim, is_one in lines.items() if is_one]
+        whole = [push["element_count"], push["block_size"]] if rows else [push["inner_size"]]
+        return [*strides, *whole, push["source_base"] - back, push["target_base"] and push["target_base"] - back]
     rank, kept = push["kept_rank"], push["stride"][: push["kept_rank"]]
     if shader.variant.startswith("columns"):
         row = push["size"][rank - 1]
