@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmlgpu.descriptors.cumulative import CumulativeKind, CumulativeProductOperatorDesc
 from dmlgpu.descriptors.dtypes import DataType, check_holds, conversion, element_type, listed
 from dmlgpu.descriptors.operator import SELECTED_TYPES, ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import (
@@ -106,6 +107,8 @@ class Call:
     """The type that the elements of x are converted to first; None: they stay."""
     fill: float | None = None
     """The value of every result where x has no elements, so that nothing is computed; None: it has some."""
+    padding: tuple[tuple[int, int], ...] | None = None
+    """Elements that x gets before and behind its own along each dimension, whose values do not count; None: none."""
     warning: str = ""
     """What the caller is warned of."""
 
@@ -201,13 +204,7 @@ def numpy_reduced(
     Raises:
         TypeError: the function does not take x's type or `dtype`, or would have to convert a device tensor.
     """
-    source = x.native
     computed, result = _numpy_types(name, function, x, dtype)
-    if x.is_on_device and not source == computed == result:
-        raise TypeError(
-            f"{name}: a device tensor of {x.layout} is not converted to {computed}; "
-            "pass x.numpy(), or dtype=x.dtype if that has 32 or 64 bits"
-        )
     call = reduced(x, function, axis, keepdims, exact=exact, converted=computed)
     return replace(call, dtypes=(result,))
 
@@ -252,6 +249,31 @@ def top_k(x: Operand, k: Any, axis: Any, largest: Any, mode: Any, in_order: Any,
     return Call(desc, shape, (x.native, desc.output_index_tensor.data_type.numpy), fill=_fill_of(shape))
 
 
+def cumulative(
+    name: str, kind: CumulativeKind, x: Operand, axis: Any, dtype: Any, initial: Any, direction: Any
+) -> Call:
+    """NumPy's function of this name; `initial`: whether the value of no elements comes first, too."""
+    multiplies = kind is CumulativeProductOperatorDesc
+    function, desc_name = ReduceFunction.MULTIPLY if multiplies else ReduceFunction.SUM, kind.__name__
+    computed, result = _numpy_types(name, function, x, dtype)
+    if axis is None and len(x.shape) > 1:
+        raise DescriptorError(f"{desc_name}.axis: None is not allowed for {len(x.shape)} dimensions; give one of them")
+    source, shape = x.tensor(f"{desc_name}.input_tensor", kind.types["input_tensor"], computed), x.shape or (1,)
+    desc = kind.of(source, 0 if axis is None else axis, direction)
+    padding = None
+    if _flag(desc_name, "include_initial", initial):
+        if x.is_on_device:
+            raise TypeError(f"{name}: include_initial=True takes no device tensor, whose size stays; pass x.numpy()")
+        # An exclusive line with one element more, which is in no value.
+        one = (0, 1) if desc.axis_direction is AxisDirection.INCREASING else (1, 0)
+        padding = tuple([one if i == desc.axis else (0, 0) for i in range(len(shape))])
+        shape = tuple([size + (i == desc.axis) for i, size in enumerate(shape)])
+        source = TensorDesc(source.data_type, tuple([max(size, 1) for size in shape]))
+        desc = kind.of(source, desc.axis, desc.axis_direction, **{kind.exclusive_field: True})
+    fill = float(multiplies) if 0 in x.shape else None
+    return Call(desc, shape, (result,), converted=computed, fill=fill, padding=padding)
+
+
 def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) -> tuple[Type, Type]:
     """The types that NumPy's function of this name computes in, and returns; a narrower one keeps the lowest bits."""
     taken = [data_type.numpy for data_type in REDUCE_TYPES[function]["input_tensor"]]
@@ -272,7 +294,13 @@ def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) ->
             how = "; a device tensor is not converted: upload another type"
         raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")
     result = _wide(wanted) if dtype is None and function in _WIDENING else wanted
-    return result if result in taken or result.kind == "b" else _wide(result), result
+    computed = result if result in taken or result.kind == "b" else _wide(result)
+    if x.is_on_device and not source == computed == result:
+        raise TypeError(
+            f"{name}: a device tensor of {x.layout} is not converted to {computed}; "
+            "pass x.numpy(), or dtype=x.dtype if that has 32 or 64 bits"
+        )
+    return computed, result
 
 
 def _wide(dtype: Type) -> Type:

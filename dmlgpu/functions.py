@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, SupportsIndex, Unpack, cast, overload
 
 from dmlgpu import call as calls
 from dmlgpu.call import Call, Operand
+from dmlgpu.descriptors.cumulative import CumulativeProductOperatorDesc, CumulativeSummationOperatorDesc
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
@@ -223,6 +224,68 @@ def mean(
         [1.5, 4.0]
     """
     return calls.numpy_reduced("mean", ReduceFunction.AVERAGE, x, axis, keepdims, dtype, exact)
+
+
+@function
+def cumulative_sum(
+    x: Operand,
+    *,
+    axis: SupportsIndex | None = None,
+    dtype: ElementType | None = None,
+    include_initial: bool = False,
+    axis_direction: Direction = AxisDirection.INCREASING,
+    **where: Unpack[Where],
+) -> Call:
+    """The sums of the first elements along an axis, as `np.cumulative_sum`: `CumulativeSummationOperatorDesc`.
+
+    Args:
+        x: as for `sum`, but neither a Dask array nor `dmlgpu.chunked`.
+        axis: an axis; a negative one is counted from the last. None: the only one.
+        dtype: as for `sum`.
+        include_initial: whether 0, the sum of no elements, comes first; not for device tensors.
+        axis_direction: INCREASING adds from the first element on, DECREASING from the last one on.
+        out, device: as for `argmax`.
+
+    Returns:
+        x's shape, with one element more along the axis where the initial one is included. Integers wrap; floats are
+        each rounded once, and their error does not grow with the number of elements. Otherwise as `argmax`.
+
+    Raises:
+        TypeError: the function does not take x's type or `dtype`; the message lists the types that it takes.
+        DescriptorError: another argument is not allowed. Others as of `argmax`.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> dmlgpu.cumulative_sum([1, 2, 3], include_initial=True).tolist()
+        [0, 1, 3, 6]
+        >>> dmlgpu.cumulative_sum([[1, 2], [3, 4]], axis=0, axis_direction="decreasing").tolist()
+        [[4, 6], [3, 4]]
+    """
+    kind = CumulativeSummationOperatorDesc
+    return calls.cumulative("cumulative_sum", kind, x, axis, dtype, include_initial, axis_direction)
+
+
+@function
+def cumulative_prod(
+    x: Operand,
+    *,
+    axis: SupportsIndex | None = None,
+    dtype: ElementType | None = None,
+    include_initial: bool = False,
+    axis_direction: Direction = AxisDirection.INCREASING,
+    **where: Unpack[Where],
+) -> Call:
+    """The products of the first elements along an axis, as `np.cumulative_prod`: `CumulativeProductOperatorDesc`.
+
+    The product of no elements is 1. Otherwise as `cumulative_sum`.
+
+    Example:
+        >>> import dmlgpu
+        >>> dmlgpu.cumulative_prod([[1, 2, 3], [4, 5, 6]], axis=1).tolist()
+        [[1, 2, 6], [4, 20, 120]]
+    """
+    kind = CumulativeProductOperatorDesc
+    return calls.cumulative("cumulative_prod", kind, x, axis, dtype, include_initial, axis_direction)
 
 
 class _Extremum(Protocol):

@@ -362,6 +362,8 @@ def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Any]:
     sources: list[Any] = []
     for x, tensor in zip(inputs, call.inputs, strict=True):
         on_device = isinstance(x, DeviceTensor)
+        if call.padding is not None:
+            x = np.pad(np.atleast_1d(x), call.padding)
         sources.append(view_of(x, tensor, tensor.sizes) if on_device else _elements(x, tensor, call.converted))
     outputs = owner.run(call.desc, sources, flags=call.flags)
     results = []

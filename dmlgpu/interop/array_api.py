@@ -1,11 +1,14 @@
-"""The array API standard's functions that dmlgpu has: argmax, argmin, max, min, sum, prod, mean and top_k.
+"""The array API standard's functions that dmlgpu has.
+
+They are argmax, argmin, max, min, sum, prod, mean, cumulative_sum, cumulative_prod and top_k:
 
     from dmlgpu.interop import array_api as xp
     xp.sum(x, axis=(0, 2), keepdims=True)
 
 They are dmlgpu's functions, with the standard's arguments and more. The result of a device tensor is a device tensor;
 that of another library's array on the host is a NumPy array, or a NumPy scalar if no axis is left. A device tensor is
-not converted: the sum of int32 and uint32 needs dtype=x.dtype. sum, prod and mean do not take float64.
+not converted: the sum of int32 and uint32 needs dtype=x.dtype. Sums, products
+and means do not take float64.
 
 Example:
     >>> import numpy as np
@@ -17,6 +20,17 @@ Example:
     dtype('int64')
 """
 
-from dmlgpu.functions import argmax, argmin, max, mean, min, prod, sum, top_k
+from dmlgpu.functions import argmax, argmin, cumulative_prod, cumulative_sum, max, mean, min, prod, sum, top_k
 
-__all__ = ["argmax", "argmin", "max", "mean", "min", "prod", "sum", "top_k"]
+__all__ = [
+    "argmax",
+    "argmin",
+    "cumulative_prod",
+    "cumulative_sum",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "sum",
+    "top_k",
+]

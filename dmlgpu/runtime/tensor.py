@@ -34,7 +34,8 @@ _SHOWN, _SHOWN_BYTES = 6, 1 << 20
 class DeviceTensor:
     """A tensor in the memory of a device, from `Device.tensor` or an operator; only `numpy()` and the like download it.
 
-    NumPy's functions accept it: argmax, argmin, max, min, sum, prod and mean run on the device, all others download it.
+    NumPy's functions accept it: argmax, argmin, max, min, sum, prod, mean, cumsum and cumprod run on the device, all
+    others download it.
     Python's operators do not accept it, so that every copy is visible as a call of `numpy()`. It hashes by identity.
     """
 
@@ -154,7 +155,10 @@ class DeviceTensor:
             return function._implementation(*args, **kwargs)  # which makes arrays of tensors, and writes to none
         arguments = inspect.signature(function).bind(*args, **kwargs).arguments
         options = {name: value for name, value in arguments.items() if value is not np._NoValue}
-        return getattr(import_module("dmlgpu.functions"), _ON_DEVICE[function])(options.pop("a"), **options)
+        x = options.pop(next(iter(options)))
+        if function in (np.cumsum, np.cumprod) and options.get("axis") is None:
+            x, options["axis"] = x.reshape(-1), 0
+        return getattr(import_module("dmlgpu.functions"), _ON_DEVICE[function])(x, **options)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
@@ -227,8 +231,10 @@ class DeviceTensor:
 
 # NumPy's functions that run on the device, by the names of dmlgpu's.
 _ON_DEVICE: dict[Any, str] = {
-    getattr(np, name): name for name in ("argmax", "argmin", "max", "mean", "min", "prod", "sum")
-} | {np.amax: "max", np.amin: "min"}
+    getattr(np, name): name
+    for name in ("argmax", "argmin", "cumulative_prod", "cumulative_sum", "max", "mean", "min", "prod", "sum")
+    if hasattr(np, name)  # NumPy 2.0 lacks two
+} | {np.amax: "max", np.amin: "min", np.cumsum: "cumulative_sum", np.cumprod: "cumulative_prod"}
 
 
 # NumPy's functions about the memory of arrays.

@@ -18,7 +18,11 @@ def counted(name):
     @functools.wraps(ours)
     def function(x, /, **options):
         types = {x.dtype.name, numpy.dtype(options.get("dtype") or x.dtype).name}
-        refused = name in ("mean", "prod", "sum") and types & {"float64", "complex64", "complex128"}
+        refused = name in ("cumulative_prod", "cumulative_sum", "mean", "prod", "sum") and types & {
+            "float64",
+            "complex64",
+            "complex128",
+        }
         calls[f"{name} by NumPy" if refused else name] += 1
         return (numpys if refused else ours)(x, **options)
 

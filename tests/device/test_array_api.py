@@ -33,7 +33,7 @@ def same(got, expected):
 
 
 def test_names_and_signatures():
-    assert sorted(xp.__all__) == sorted([*NAMES, "top_k"])
+    assert sorted(xp.__all__) == sorted([*NAMES, "cumulative_prod", "cumulative_sum", "top_k"])
     for name in NAMES:
         function = getattr(xp, name)
         assert function is getattr(dmlgpu, name)
@@ -52,6 +52,28 @@ def test_top_k_has_the_standard_s_arguments_and_numpy_s():
     values, indices = xp.top_k(np.float32([[3, 1], [2, 5]]), 1, axis=0, mode="smallest")
     same(values, np.float32([[2, 1]]))
     same(indices, np.array([[1, 0]]))
+
+
+@pytest.mark.parametrize("dtype", [*SIGNED, *UNSIGNED, "bool", "float32"])
+@pytest.mark.parametrize(("name", "numpy"), [("cumulative_sum", np.cumsum), ("cumulative_prod", np.cumprod)])
+def test_cumulative_sums_and_products_are_those_of_numpy(name, numpy, dtype):
+    x, function = (values("int8", 3, 4, 4) % 10).astype(dtype), getattr(xp, name)
+    assert function is getattr(dmlgpu, name)
+    for axis in 0, 1, -1:
+        same(function(x, axis=axis), numpy(x, axis))
+        with_first = np.insert(numpy(x, axis), 0, name == "cumulative_prod", axis)
+        same(function(x, axis=axis, include_initial=True), with_first)
+        descending = np.flip(numpy(np.flip(x, axis), axis), axis)
+        same(function(x, axis=axis, axis_direction="decreasing"), descending)
+        with_last = np.insert(descending, x.shape[axis], name == "cumulative_prod", axis)
+        same(function(x, axis=axis, axis_direction="decreasing", include_initial=True), with_last)
+    same(function(x[0, 0]), numpy(x[0, 0]))
+    same(function(x[0, 0, 0]), numpy(x[0, 0, 0]))
+    same(function(x[0, 0, 0], include_initial=True), np.insert(numpy(x[0, 0, 0]), 0, name == "cumulative_prod"))
+    same(function(x[:0], axis=0, include_initial=True), np.insert(numpy(x[:0], 0), 0, name == "cumulative_prod", 0))
+    same(function(x[:, :0], axis=0), numpy(x[:, :0], 0))
+    if dtype != "bool":
+        same(function(x, axis=1, dtype=dtype), numpy(x, 1, dtype))
 
 
 @pytest.mark.parametrize("dtype", [*SIGNED, *UNSIGNED, "bool", "float16", "float32", "float64"])

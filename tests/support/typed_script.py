@@ -38,6 +38,8 @@ assert_type(dmlgpu.max_pooling(x, 2, output_indices=True, strides=(1, 2)), tuple
 assert_type(dmlgpu.max_pooling(t, 2, output_indices=False), DeviceTensor)
 assert_type(dmlgpu.max(x, 1), Array)
 assert_type(dmlgpu.min(t, output_indices=True), tuple[DeviceTensor, DeviceTensor])
+assert_type(dmlgpu.cumulative_sum(x, axis=1, axis_direction="decreasing"), Array)
+assert_type(dmlgpu.cumulative_prod(t, axis=np.int64(0)), DeviceTensor)
 assert_type(dmlgpu.top_k(x, 2, mode="smallest"), tuple[Array, Array])
 assert_type(dmlgpu.top_k(t, np.int64(1), axis=0, indices_data_type=np.uint32), tuple[DeviceTensor, DeviceTensor])
 values, indices = dmlgpu.max_pooling(t, 2, strides=(1, 2), output_indices=True)
@@ -57,6 +59,7 @@ dmlgpu.reduce(x)  # error
 dmlgpu.sum(x, where=x > 0)  # error
 dmlgpu.sum(x, axes=1)  # error
 dmlgpu.top_k(x)  # error
+dmlgpu.cumulative_sum(x, 1)  # error
 dmlgpu.top_k(x, 2.0)  # error
 dmlgpu.top_k(x, 2, mode="greatest")  # error
 dmlgpu.max_pooling(x)  # error
