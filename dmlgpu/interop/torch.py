@@ -5,10 +5,11 @@
 
 max_pool1d to max_pool3d, avg_pool1d to avg_pool3d, lp_pool2d and max_unpool2d are as in `torch.nn.functional`, their
 modules as in `torch.nn`; adaptive_max_pool1d to adaptive_avg_pool3d as well, if all windows have one size; argmax,
-argmin, sum, mean, amax, amin and topk as in `torch`; roi_pool as in torchvision. Tensors must be on the CPU: they are
-copied to dmlgpu's default device, and results are copied back. Indices count within a plane, as in PyTorch. The first
-of equal maxima wins; the first NaN wins over all numbers. Autograd, except of roi_pool, and torch.compile work; the
-transforms of torch.func do not. Only reductions, topk and max_unpool2d have gradients of gradients.
+argmin, sum, mean, amax, amin, topk, cumsum and cumprod as in `torch`; roi_pool as in torchvision. Tensors must be on
+the CPU: they are copied to dmlgpu's default device, and results are copied back. Indices count within a plane, as in
+PyTorch. The first of equal maxima wins; the first NaN wins over all numbers. Autograd, except of roi_pool, and
+torch.compile work; the transforms of torch.func do not. Only reductions, topk, cumsum, cumprod and max_unpool2d have
+gradients of gradients.
 
 Needs the extra `torch`.
 
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from dmlgpu import functions
+from dmlgpu.descriptors.reduction import AxisDirection
 from dmlgpu.descriptors.tensor import described
 from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import extra
@@ -60,6 +62,8 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
+    "cumprod",
+    "cumsum",
     "lp_pool2d",
     "max_pool1d",
     "max_pool2d",
@@ -471,6 +475,31 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return torch.return_types.topk(_top_k(input, k, axis, largest))
 
 
+def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """As `torch.cumsum`, of the types of `sum`.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.cumsum(torch.tensor([[1, 7, 7], [2, 0, 9]]), 1)
+        tensor([[ 1,  8, 15],
+                [ 2,  2, 11]])
+    """
+    return _cumulative("cumsum", input, dim, dtype)
+
+
+def cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """As `torch.cumprod`, of the types of `sum`. PyTorch computes its gradient.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.cumprod(torch.tensor([1.0, 2.0, 3.0]), 0)
+        tensor([1., 2., 6.])
+    """
+    return _cumulative("cumprod", input, dim, dtype)
+
+
 # Modules: those of `torch.nn` with another `forward`. Their attributes have the names of the functions' parameters.
 
 
@@ -557,6 +586,17 @@ def _converted(name: str, x: Tensor, dtype: torch.dtype | None, types: Sequence[
     if dtype not in (None, *types):
         raise TypeError(f"{name}: dtype={dtype} is not allowed; allowed are {', '.join(map(str, types))}")
     return x.to(dtype or x.dtype)
+
+
+def _cumulative(name: str, input: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+    _check(name, input)
+    if dtype is None and input.dtype in (*_INTEGERS, torch.bool):
+        dtype = torch.int64
+    types = *_FLOATS, *_INTEGERS
+    x = _converted(name, input, dtype, types)
+    _check(name, x, types)
+    (axis,) = _axes(name, x, dim, [dim])
+    return _cumulative_of(x, name, axis, False)
 
 
 def _is_int(value: Any) -> bool:  # not a bool; also a SymInt while PyTorch traces, of which Dynamo has no hasattr
@@ -740,6 +780,13 @@ def top_k(x: Any, k: int, axis: int, largest: bool) -> Any:
     return np.asarray(values), np.asarray(indices)
 
 
+def cumulative(x: Any, name: str, axis: int, reverse: bool) -> Any:
+    """A cumulative function of `array_api` by PyTorch's name; it has x's type."""
+    function = array_api.cumulative_sum if name == "cumsum" else array_api.cumulative_prod
+    direction = AxisDirection.DECREASING if reverse else AxisDirection.INCREASING
+    return np.asarray(function(x, axis=axis, dtype=x.dtype, axis_direction=direction)).reshape(x.shape)
+
+
 def _fake_max_pooling(x: Tensor, *window: Any) -> tuple[Tensor, Tensor]:
     *_, sizes, output_indices = window
     return x.new_empty(sizes), x.new_empty(sizes if output_indices else 0, dtype=torch.int32)
@@ -819,6 +866,18 @@ def _top_k_backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor 
     return gradient, None, None, None
 
 
+def _save_cumulative(ctx: Any, inputs: Any, output: Any) -> None:
+    x, ctx.name, ctx.axis, ctx.reverse = inputs
+    ctx.save_for_backward(*((x, output) if ctx.name == "cumprod" else ()))
+
+
+def _cumulative_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    if ctx.name == "cumsum":
+        return _cumulative_of(gradient, "cumsum", ctx.axis, not ctx.reverse), None, None, None
+    x, output = ctx.saved_tensors
+    return torch.ops.aten.cumprod_backward(gradient, x, ctx.axis, output), None, None, None
+
+
 _WINDOW = "SymInt[] window_size, SymInt[] strides, SymInt[] start_padding, SymInt[] end_padding"
 
 _max_pooling_grad = _operator(
@@ -872,6 +931,14 @@ _roi_pooling = _operator(
     lambda x, rois, size, _: x.new_empty(rois.shape[0], x.shape[1], *size),
 )
 _reduce = _operator(reduce, "Tensor x, str name, SymInt[] axes", "Tensor", _fake_reduce, _save_reduce, _reduce_backward)
+_cumulative_of = _operator(
+    cumulative,
+    "Tensor x, str name, int axis, bool reverse",
+    "Tensor",
+    lambda x, *_: x.new_empty(x.shape),
+    _save_cumulative,
+    _cumulative_backward,
+)
 _top_k = _operator(
     top_k,
     "Tensor x, SymInt k, int axis, bool largest",

@@ -31,7 +31,7 @@ MODULES = {  # and arguments of each
     "MaxUnpool2d": (2,),
 }
 SIZES = {name: (1, 2, 4, 4, 4)[: 2 + int(name[-2])] for name in POOLS} | dict.fromkeys(
-    (*REDUCTIONS, "topk"), (1, 2, 4, 4)
+    (*REDUCTIONS, "topk", "cumsum", "cumprod"), (1, 2, 4, 4)
 )
 
 
@@ -46,8 +46,9 @@ def _on_the_driver(driver, monkeypatch):
 
 
 def called(name, x, **options):
-    """A function of an input, and of windows of 2 where it has windows, or of 2 elements."""
+    """A function of an input, and of windows of 2 where it has windows, of 2 elements, or along the last dimension."""
     needed = {"kernel_size": 2} if "pool" in name else {"k": 2} if name == "topk" else {}
+    needed = {"dim": -1} if name.startswith("cum") else needed
     return getattr(interop.torch, name)(x, **needed | options)
 
 
@@ -71,9 +72,8 @@ def gradient_of(function, x):
 
 
 def test_names():
-    assert sorted(interop.torch.__all__) == sorted(
-        [*POOLS, *REDUCTIONS, "topk", "lp_pool2d", "max_unpool2d", "roi_pool", *ADAPTIVE, *MODULES]
-    )
+    others = "topk", "cumsum", "cumprod", "lp_pool2d", "max_unpool2d", "roi_pool"
+    assert sorted(interop.torch.__all__) == sorted([*POOLS, *REDUCTIONS, *others, *ADAPTIVE, *MODULES])
 
 
 @pytest.mark.parametrize("name", ["lp_pool2d", "max_unpool2d"])
@@ -474,6 +474,29 @@ def test_gradients_of_topk_go_to_the_elements_it_found():
     assert torch.autograd.gradgradcheck(lambda y: interop.torch.topk(y, 2, 1)[0] ** 2, rows)
 
 
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+def test_cumulative_functions_are_those_of_pytorch(name):
+    ours, theirs = getattr(interop.torch, name), getattr(torch, name)
+    arguments = getattr(torch.ops.aten, name).default._schema.arguments
+    parameters = inspect.signature(ours).parameters
+    assert [*parameters][1:] == [argument.name for argument in arguments][1:]
+    assert parameters["dtype"].kind is inspect.Parameter.KEYWORD_ONLY
+    for dtype in (torch.float32, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool):
+        x = (values(3, 4, 5) % 4).to(dtype)
+        for each in (x, x.mT, x[0, 0, 0], x[:0], x[:, :0]):
+            for dim in range(-max(each.ndim, 1), max(each.ndim, 1)):
+                torch.testing.assert_close(ours(each, dim), theirs(each, dim), rtol=0, atol=0)
+        torch.testing.assert_close(ours(x, 1, dtype=torch.int8), theirs(x, 1, dtype=torch.int8), rtol=0, atol=0)
+    for x in (values(3, 4, 5) / 4, values(3, 4, 5).half() % 3):  # with elements that are 0
+        for got, expected in zip(*(gradient_of(lambda y, f=f: f(y, -2), x) for f in (ours, theirs)), strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-2, atol=1e-2)
+    x, second = (values(3, 4) % 3).requires_grad_(), []
+    for function in (ours, theirs):
+        (first,) = torch.autograd.grad((function(x, 1) ** 2).sum(), x, create_graph=True)
+        second += torch.autograd.grad(first.square().sum(), x)
+    torch.testing.assert_close(*second)
+
+
 def test_topk_without_dimensions_and_of_nothing():
     x = torch.tensor(3.0, requires_grad=True)
     for dim in (0, -1):
@@ -510,7 +533,7 @@ def test_dimensions_of_one_that_are_kept():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # which PyTorch calls itself
-@pytest.mark.parametrize("name", [*POOLS, *REDUCTIONS, "topk"])
+@pytest.mark.parametrize("name", [*POOLS, *REDUCTIONS, "topk", "cumsum", "cumprod"])
 def test_a_tangent_is_not_dropped(name):
     x = values(*SIZES[name])
     with pytest.raises(ValueError, match=rf"^{name}: input has a tangent; gradients in forward mode are not supported"):
@@ -631,6 +654,8 @@ NO_INDICES = torch.empty(0, dtype=torch.int32)
         *(("reduce", (values(3, 4, 5), name, [0, 2])) for name in REDUCTIONS),
         ("top_k", (values(3, 4, 5), 2, 1, True)),
         ("top_k", (values(3, 4, 5).mT, 0, 2, False)),
+        ("cumulative", (values(3, 4, 5), "cumsum", 1, False)),
+        ("cumulative", (values(3, 4, 5) % 3, "cumprod", 2, False)),
     ],
 )
 def test_operators_are_registered_as_pytorch_wants(operator, arguments, needs_gradient):
@@ -661,6 +686,7 @@ def test_operators_are_registered_as_pytorch_wants(operator, arguments, needs_gr
         ("sum", ((0, 2),), (3, 4, 5)),
         ("mean", (1, True), (3, 4, 5)),
         ("topk", (3, 1, False), (3, 4, 5)),
+        ("cumsum", (1,), (3, 4, 5)),
     ],
 )
 def test_gradients_are_those_of_finite_differences(name, arguments, sizes):
@@ -776,7 +802,7 @@ def test_regions_that_are_refused(boxes, options, error, message):
         interop.torch.roi_pool(**{"input": X, "boxes": boxes, "output_size": 2, **options})
 
 
-@pytest.mark.parametrize("name", [*POOLS, *REDUCTIONS, "topk"])
+@pytest.mark.parametrize("name", [*POOLS, *REDUCTIONS, "topk", "cumsum", "cumprod"])
 def test_inputs_that_are_refused(name):
     x = torch.ones(SIZES[name])
     for wrong, error, says in (
@@ -825,6 +851,8 @@ def test_inputs_that_are_refused(name):
         ("topk", X[0, 0, 0, 0], {"k": 0}, ValueError, ": k=0 is not allowed; allowed are integers from 1 to 1$"),
         ("topk", X, {"dim": -5}, IndexError, ": dim=-5 is not allowed; allowed are integers from -4 to 3"),
         ("topk", X, {"dim": None}, IndexError, ": dim=None is not allowed"),
+        ("cumsum", X, {"dim": 4}, IndexError, ": dim=4 is not allowed; allowed are integers from -4 to 3"),
+        ("cumprod", X, {"dtype": torch.float64}, TypeError, ": dtype=torch.float64 is not allowed; allowed are"),
         ("topk", X, {"dim": (0,)}, IndexError, r": dim=\(0,\) is not allowed"),
         ("amax", X, {"dim": 4}, IndexError, ": dim=4 is not allowed; allowed are integers from -4 to 3"),
         ("sum", X.double(), {}, TypeError, r": input is of torch\.float64: .*; allowed are torch\.float32, "),
