@@ -2,8 +2,8 @@
 
     outputs = dmlgpu.interop.onnx.prepare(model).run([x])
 
-Supported operators are ArgMax, ArgMin, TopK, MaxPool, AveragePool, LpPool, GlobalMaxPool, GlobalAveragePool,
-GlobalLpPool, MaxRoiPool, MaxUnpool and Reduce*, of every opset that has them; QLinearAveragePool and
+Supported operators are ArgMax, ArgMin, TopK, CumSum, CumProd, MaxPool, AveragePool, LpPool, GlobalMaxPool,
+GlobalAveragePool, GlobalLpPool, MaxRoiPool, MaxUnpool and Reduce*, of every opset that has them; QLinearAveragePool and
 QLinearGlobalAveragePool of com.microsoft; and Constant, because exporters write axes as constants. Results follow
 ONNX's operator specifications; types are those of the descriptors. Tensors between two operators stay on the device.
 
@@ -26,6 +26,11 @@ import numpy as np
 
 from dmlgpu import functions
 from dmlgpu.call import arguments_of
+from dmlgpu.descriptors.cumulative import (
+    CumulativeKind,
+    CumulativeProductOperatorDesc,
+    CumulativeSummationOperatorDesc,
+)
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import TypeTable
 from dmlgpu.descriptors.pooling import (
@@ -34,7 +39,7 @@ from dmlgpu.descriptors.pooling import (
     MaxUnpoolingOperatorDesc,
     QuantizedLinearAveragePoolingOperatorDesc,
 )
-from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, AxisDirection
+from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, AxisDirection, axes_of
 from dmlgpu.descriptors.reduction import ReduceFunction as F
 from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import as_array
@@ -130,6 +135,19 @@ def _top_k(call: _Call) -> Sequence[Value]:
         sizes = [0 if i == axis % x.ndim else size for i, size in enumerate(x.shape)]
         return [np.empty(sizes, x.dtype), np.empty(sizes, np.int64)]
     return functions.top_k(x, *counts, axis=axis, largest=largest, device=call.device)
+
+
+def _cumulative(kind: CumulativeKind, call: _Call) -> Sequence[Value]:
+    x, axes = call.data(0), call.integers("axis", 1)
+    if axes is None or len(axes) != 1:
+        raise DescriptorError(f"{call.name}: axis {axes} is not allowed; allowed is one integer")
+    direction = AxisDirection.DECREASING if call.flag("reverse") else AxisDirection.INCREASING
+    exclusive = {kind.exclusive_field: call.flag("exclusive")}
+    if isinstance(x, np.ndarray):
+        axes_of(kind.__name__, axes, x.ndim)  # refuses what is none
+        return [x]
+    desc = kind.of(x, *axes, direction, **exclusive)
+    return [call.device.run(desc, [x])]
 
 
 def _of_nothing(function: F, dtype: np.dtype[Any]) -> Any:
@@ -314,6 +332,8 @@ _OPERATORS: Mapping[str, tuple[TypeTable, Callable[[_Call], Sequence[Value]]]] =
     "ArgMax": (ARG_TYPES, partial(_arg, functions.argmax)),
     "ArgMin": (ARG_TYPES, partial(_arg, functions.argmin)),
     "TopK": (TopK1OperatorDesc.types, _top_k),
+    "CumSum": (CumulativeSummationOperatorDesc.types, partial(_cumulative, CumulativeSummationOperatorDesc)),
+    "CumProd": (CumulativeProductOperatorDesc.types, partial(_cumulative, CumulativeProductOperatorDesc)),
     "MaxPool": (MAX_POOLING_TYPES, _max_pool),
     "AveragePool": (
         FLOAT_POOLING_TYPES,

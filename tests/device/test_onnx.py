@@ -1,6 +1,7 @@
 """ONNX models: ONNX's own tests of the operators, and what they leave out."""
 
 import itertools
+import re
 import unittest
 import warnings
 
@@ -23,6 +24,18 @@ REFUSED = {
     f"test_reduce_log_sum_exp_{over}_{values}"
     for over in ("default_axes_keepdims", "do_not_keepdims", "keepdims", "negative_axes_keepdims")
     for values in ("example", "random")
+} | {
+    f"test_cum{what}_{how}"
+    for what in ("prod", "sum")
+    for how in (
+        "1d",
+        "1d_exclusive",
+        "1d_reverse",
+        "1d_reverse_exclusive",
+        "2d_axis_0",
+        "2d_axis_1",
+        "2d_negative_axis",
+    )
 }
 
 
@@ -58,7 +71,7 @@ WRONG = "test_maxunpool_export_with_output_shape"
 
 
 def test_all_official_tests_run(driver, names):
-    assert {kind: len(found) for kind, found in names.items()} == {"node": 183, "file": 18}
+    assert {kind: len(found) for kind, found in names.items()} == {"node": 201, "file": 18}
     prepared = []
 
     class Backend(interop.onnx.Backend):
@@ -79,8 +92,8 @@ def test_all_official_tests_run(driver, names):
     assert set(refused) == {f"{name}_cpu" for name in REFUSED}
     assert all("DOUBLE is not supported" in text for text in refused.values())
     # A model has one node here. The runner counts what it skips as a success: what ran is counted by the backend.
-    assert result.testsRun - len(result.skipped) == 182 + 18
-    assert sum(each.executions for each in prepared) == 182 + 18 - len(REFUSED)
+    assert result.testsRun - len(result.skipped) == 200 + 18
+    assert sum(each.executions for each in prepared) == 200 + 18 - len(REFUSED)
 
 
 def model_of(nodes, inputs, outputs, opset=22, initializers=()):
@@ -502,6 +515,36 @@ def test_regions(vulkan, opset, dtype):
         UNSUPPORTED, match=r"MaxRoiPool \(y\): rois of INT64 is not supported; allowed are FLOAT, FLOAT16"
     ):
         interop.onnx.prepare(model_of(nodes[:1], {"x": x, "rois": rois.astype(np.int64)}, {"y": outputs["y"]}, opset))
+
+
+@pytest.mark.parametrize("operator", ["CumSum", "CumProd"])
+@pytest.mark.parametrize(("exclusive", "reverse"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_cumulative_operators(vulkan, operator, exclusive, reverse):
+    scan, first = (np.multiply.accumulate, 1) if operator == "CumProd" else (np.add.accumulate, 0)
+    for dtype, axis in (np.float32, 0), (np.float16, -1), (np.int32, 1), (np.uint64, np.int32(-2)):
+        x = (values(3, 4) % 5).astype(dtype)
+        lines = np.flip(x, axis) if reverse else x
+        expected = scan(lines, axis, dtype)
+        if exclusive:
+            last = [slice(None)] * 2
+            last[axis] = slice(None, -1)
+            expected = np.insert(expected, 0, first, axis)[tuple(last)]
+        expected = np.flip(expected, axis) if reverse else expected
+        node = helper.make_node(operator, ["x", "a"], ["y"], exclusive=exclusive, reverse=reverse)
+        (got,) = interop.onnx.run_node(node, [x, np.array(axis)], vulkan)[:1]
+        np.testing.assert_array_equal(got, expected, strict=True)
+
+
+def test_cumulative_operators_of_nothing_and_of_wrong_axes(vulkan):
+    node, x = helper.make_node("CumSum", ["x", "a"], ["y"]), np.zeros((2, 0), np.float32)
+    assert interop.onnx.run_node(node, [x, np.array(1)], vulkan)[0].shape == (2, 0)
+    for array, axis, message in (
+        (x, [2], "CumulativeSummationOperatorDesc.axis: 2 is out of range; allowed are -2 to 1"),
+        (x, [0, 1], r"CumSum (y): axis (0, 1) is not allowed; allowed is one integer"),
+        (np.ones((2, 3), np.float32), [-3], "CumulativeSummationOperatorDesc.axis: -3 is out of range"),
+    ):
+        with pytest.raises(BAD, match=f"^{re.escape(message)}"):
+            interop.onnx.run_node(node, [array, np.array(axis)], vulkan)
 
 
 def first_of(x, k, axis, largest=1):
