@@ -62,6 +62,10 @@ def top_k_case(name: str, sizes: tuple[int, ...], k: int) -> Case:
     return replace(case, fills=(distinct,))
 
 
+def cumulative_case(name: str, sizes: tuple[int, ...], axis: int) -> Case:
+    return operator_case("CUMULATIVE_SUMMATION", f"cumulative-sum-{name}", TensorDesc(FLOAT32, sizes), axis=axis)
+
+
 # What names of cases begin with.
 _POOLS = {
     "MAX_POOLING2": "pool",
@@ -186,6 +190,8 @@ CASES = [
     *(top_k_case(f"4096x1024-{k}", (4096, 1024), k) for k in (1, 5, 50, 1000)),
     *(top_k_case(f"vocabulary-{k}", (1, 129280), k) for k in (1, 50, 1000)),
     top_k_case("200000-2048", (1, 200000), 2048),
+    cumulative_case("4096x1024-first", (4096, 1024), 0),
+    cumulative_case("4096x1024-last", (4096, 1024), 1),
 ]
 
 # Batches with which they have some 200 MB of input or more: enough that a GPU takes longer than a submission does.
@@ -268,8 +274,8 @@ def describe(desc: OperatorDesc) -> str:
     elif "window_size" in fields:
         text += f" window {_by(fields['window_size'])} strides {_by(fields['strides'])}"
         text += f" padding {_by(fields['start_padding'])}"
-    elif "k" in fields:
-        text += f" axis {fields['axis']} k {fields['k']}"
+    elif "axis" in fields:
+        text += f" axis {fields['axis']}{f' k {k}' if (k := fields.get('k')) else ''}"
     else:
         text += f" to {_by(desc.outputs[0].sizes)}"
     if max(fields.get("dilations", (1,))) > 1:

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, with_one_axis
+from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, plain_axis, with_one_axis
 from dmlgpu import (
     ArgmaxOperatorDesc,
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
     AxisDirection,
+    CumulativeSummationOperatorDesc,
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
@@ -106,6 +107,9 @@ class NumpyPeer(Peer):
             return output
 
         return _contender(desc, call)
+
+    def cumulative_sum(self, desc: CumulativeSummationOperatorDesc, x: Array) -> Contender:
+        return _contender(desc, partial(np.cumsum, x, plain_axis(desc)))
 
     def top_k(self, desc: TopK1OperatorDesc, x: Array) -> Contender:
         if desc.axis_direction is not AxisDirection.DECREASING:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, with_one_axis
+from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, plain_axis, with_one_axis
 from dmlgpu import (
     ArgmaxOperatorDesc,
     AveragePooling1OperatorDesc,
     AxisDirection,
+    CumulativeSummationOperatorDesc,
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxUnpoolingOperatorDesc,
@@ -82,6 +83,9 @@ class OnnxruntimePeer(Peer):
     def roi_pooling(self, desc: RoiPoolingOperatorDesc, x: Array, rois: Array) -> Contender:
         options = {"pooled_shape": desc.pooled_size, "spatial_scale": desc.spatial_scale}
         return self._contender(desc, "MaxRoiPool", [x, rois[0, 0]], **options)
+
+    def cumulative_sum(self, desc: CumulativeSummationOperatorDesc, x: Array) -> Contender:
+        return self._contender(desc, "CumSum", [x], np.array(plain_axis(desc)))
 
     def top_k(self, desc: TopK1OperatorDesc, x: Array) -> Contender:
         largest = int(desc.axis_direction is AxisDirection.DECREASING)

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, with_one_axis
+from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, plain_axis, with_one_axis
 from dmlgpu import (
     ArgmaxOperatorDesc,
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
     AxisDirection,
+    CumulativeSummationOperatorDesc,
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
@@ -155,6 +156,9 @@ class TorchPeer(Peer):
         where = indices.astype(np.int64) - _planes(target)
         unpool = self._torch.ops.aten.max_unpool2d
         return self._contender(desc, partial(unpool, self._tensor(x), self._tensor(where), target[2:]))
+
+    def cumulative_sum(self, desc: CumulativeSummationOperatorDesc, x: Array) -> Contender:
+        return self._contender(desc, partial(self._torch.cumsum, self._tensor(x), plain_axis(desc)))
 
     def top_k(self, desc: TopK1OperatorDesc, x: Array) -> Contender:
         largest = desc.axis_direction is AxisDirection.DECREASING

@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from dmlgpu import ArgmaxOperatorDesc, OperatorDesc, ReduceFunction, ReduceOperatorDesc
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    AxisDirection,
+    CumulativeSummationOperatorDesc,
+    OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.cases import Array
 
@@ -91,6 +98,17 @@ def with_one_axis(desc: ArgmaxOperatorDesc | ReduceOperatorDesc, x: Array) -> tu
     kept = [axis for axis in range(x.ndim) if axis not in desc.axes]
     rows = x.transpose(*kept, *desc.axes).reshape(*(x.shape[axis] for axis in kept), -1)
     return rows, rows.ndim - 1
+
+
+def plain_axis(desc: CumulativeSummationOperatorDesc) -> int:
+    """The axis of a cumulative sum from the first element on, each of them included.
+
+    Raises:
+        UnavailableError: it is another one.
+    """
+    if desc.is_exclusive or desc.axis_direction is not AxisDirection.INCREASING:
+        raise UnavailableError("adds from the first element on, each of them included")
+    return desc.axis
 
 
 def as_outputs(desc: OperatorDesc, *arrays: Array) -> tuple[Array, ...]:

@@ -10,8 +10,9 @@ from benchmarks.report import DASH
 from benchmarks.results import BATCH, CALL, FIRST_CALL, KERNEL, OTHERS, in_batches
 from tests.support.processes import ROOT
 
-# These have a page of their own.
+# These have pages of their own.
 TOP_K = [case for case in CASES if case.id.startswith("top-k-")]
+CUMULATIVE = [case for case in CASES if case.id.startswith("cumulative-")]
 # What docs/compared.md sums up, by the names of cases.
 SUMMARY = {
     "argmax over one axis": r"argmax-(4096x1024-(last|first)|segmentation|2\^20x8|8x2\^20|65536x33)",
@@ -41,11 +42,12 @@ def test_tables_of_drivers_have_every_case_and_the_columns_of_today(driver):
     columns, rows = table(ROOT / "docs" / "performance" / f"{driver}.md", "case")
     others = [name for other in OTHERS for name in (other, in_batches(other)) if name in columns]
     assert columns == [KERNEL, "spread", "GB/s", CALL, FIRST_CALL, BATCH, *others]
-    assert list(rows) == [case.id for case in CASES if case not in TOP_K]
+    assert list(rows) == [case.id for case in CASES if case not in (*TOP_K, *CUMULATIVE)]
 
 
-def test_the_table_of_top_k_has_its_cases():
-    assert list(table(ROOT / "docs" / "performance" / "top-k.md", "case")[1]) == [case.id for case in TOP_K]
+@pytest.mark.parametrize(("page", "cases"), [("top-k", TOP_K), ("cumulative", CUMULATIVE)])
+def test_tables_of_operators_have_their_cases(page, cases):
+    assert list(table(ROOT / "docs" / "performance" / f"{page}.md", "case")[1]) == [case.id for case in cases]
 
 
 def test_compared_sums_up_the_reference():

@@ -19,6 +19,7 @@ from benchmarks.cases import (
     LARGE,
     SCALES,
     argmax_case,
+    cumulative_case,
     describe,
     pooling_case,
     reduce_case,
@@ -72,12 +73,13 @@ TINY = [
     *(_PADDED("counted", operator=operator, include_padding=True) for operator in _OTHER_POOLS[::3]),
     unpooling_case("2x2", (2, 3, 8, 6), 2),
     top_k_case("rows", (5, 40), 7),
+    cumulative_case("rows", (5, 40), 1),
 ]
 BY_NAME = {case.id: case for case in TINY}
 GRADIENTS = {name for name in BY_NAME if "-grad-" in name}
 # What the usual kernels are for, and what ONNX Runtime's WebGPU provider has shaders for.
 USUAL = {name for name, case in BY_NAME.items() if case.desc.inputs[0].data_type is FLOAT32} - GRADIENTS
-USUAL -= {"argmax-transposed", "average-pool-counted", "unpool-2x2", "top-k-rows"}
+USUAL -= {"argmax-transposed", "average-pool-counted", "unpool-2x2", "top-k-rows", "cumulative-sum-rows"}
 WEBGPU = {name for name in USUAL if not name.startswith("lp-") and not name.endswith("-indices")}
 WEBGPU |= {"average-pool-counted"}
 HEADER = {"device": "a device", "driver": "a driver", "CPU": "a CPU, 2 cores", "date": "today"}
@@ -149,6 +151,7 @@ def test_cases_have_names_and_descriptions_of_their_own():
     assert found["lp-pool-dilated"] == f"LP_POOLING1 float32 2x3x9x7 {window} p 2"
     assert found["unpool-2x2"] == "MAX_UNPOOLING float32 2x3x4x3 to 2x3x8x6"
     assert found["top-k-rows"] == "TOP_K1 float32 5x40 axis 1 k 7"
+    assert found["cumulative-sum-rows"] == "CUMULATIVE_SUMMATION float32 5x40 axis 1"
 
 
 def test_sizes_of_cases():
