@@ -47,7 +47,7 @@ def test_chosen_cases_cover_every_kernel_and_type():
         "GPU": OF_A_CPU,
         "split": re.compile(f"{OF_A_GPU.pattern}|{short}"),
     }
-    # Sums of short integers are of no operator of DirectML; test_reduce.py has them.
+    # Sums of short integers have tests of their own: test_reduce.py over axes, test_quantized.py over windows.
     layouts = {name for name in spirv.layouts() if not name.endswith(("_integer_8", "_integer_16"))}
     for mapping, others in others_of.items():
         kernels = {name for name, *_ in found[mapping]} & layouts
