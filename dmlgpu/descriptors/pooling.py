@@ -439,7 +439,8 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
 
     Formula:
         place(o, k) = o * strides - start_padding + k * dilations, for 0 <= k < window_size
-        sum(n, c, o) = sum of (input[n, c, place(o, k)] - input_zero_point[c]) over all k with a place in the input
+        sum(n, c, o) = sum of (input[n, c, place(o, k)] - input_zero_point[c])
+        over all k with a place in the input
         quotient(n, c, o) = sum(n, c, o) * input_scale[c] / (count(o) * output_scale[c])
         output[n, c, o] = clamp(round(quotient(n, c, o)) + output_zero_point[c])
         count(o) as for AVERAGE_POOLING1
