@@ -24,8 +24,8 @@ class RoiPoolingOperatorDesc(OperatorDesc):
     """The maxima of the bins of regions of interest (DML_ROI_POOLING_OPERATOR_DESC).
 
     Each region is divided into height x width bins. Neighbouring bins share a row or a column where the region
-    cannot be divided equally. A bin without elements gives 0. A NaN in a bin wins, and of several the first; a value has
-    the bits of its element.
+    cannot be divided equally. A bin without elements gives 0. A NaN in a bin wins, and of several the first; a value
+    has the bits of its element.
 
     Decisions of docs/semantics.md: 5, 8, 9, 27.
 
