@@ -126,8 +126,7 @@ class Operator:
 
     @property
     def fields(self) -> frozenset[str]:
-        """The fields of the descriptor: with `axes` it reduces, with `window_size` or `pooled_size` it pools, with `axis`
-        it has lines."""
+        """The fields of the descriptor: with `axes` it reduces, with `window_size` or `pooled_size` it pools."""
         return frozenset(self.desc.__dataclass_fields__)  # type: ignore[attr-defined]
 
     def describes(self, desc: OperatorDesc) -> bool:
