@@ -81,12 +81,12 @@ void main()
         uint next_a = low, next_b = before - low, target_place = push.target_base + list * merged_size * ENTRY_WORDS;
         // The first iteration loads from list a, and writes nothing: all of the first half comes before what is loaded.
         [[unroll]] for (uint i = 0; i < HALF; ++i) {
-            keys[i] = Bits(0xFFFFFFFFu);
+            keys[i] = HIGHEST;
             indices[i] = 0;
         }
         bool from_b = false;
         // The last entry that was loaded from the other list; that of list b, at first: it comes before all others.
-        Bits last_key = Bits(0xFFFFFFFFu);
+        Bits last_key = HIGHEST;
         uint last_index = 0;
         for (uint rank = begin - HALF; rank + HALF < end + HALF; rank += HALF) {
             uint first = from_b ? b : a, at = from_b ? next_b : next_a, count = from_b ? count_b : count_a;

@@ -91,7 +91,7 @@ void main()
                 bool is_element = at < element_count;
                 set_entry(LIST, LOAD(source, address + (is_element ? at : 0) * stride), is_element ? index : none);
                 // Indices ascend: of equal elements the first stays.
-                bool wins = any(bvec2(is_above(keys[LIST], keys[i]), iteration == 0));
+                bool wins = any(bvec2(is_higher(keys[LIST], keys[i]), iteration == 0));
                 keys[i] = wins ? keys[LIST] : keys[i];
                 elements[i] = wins ? elements[LIST] : elements[i];
                 indices[i] = wins ? indices[LIST] : indices[i];

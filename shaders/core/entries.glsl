@@ -15,20 +15,33 @@ Bits keys[REGISTERS];
 Bits elements[REGISTERS];
 uint indices[REGISTERS];
 
+// Keys of up to 32 bits are compared as signed numbers, which takes llvmpipe fewer instructions.
+#if BITS == 64
+const Bits LOWEST = Bits(0), HIGHEST = Bits(0xFFFFFFFFu);
+bool is_higher(Bits a, Bits b) { return is_above(a, b); }
+#else
+const Bits LOWEST = 0x80000000u, HIGHEST = ~LOWEST;
+bool is_higher(Bits a, Bits b) { return int(a) > int(b); }
+#endif
+
 // With index NONE entry i is absent: it has the lowest key, which no float has.
 void set_entry(uint i, Bits element, uint index)
 {
-    Bits key = radix_key(element), reversed = key ^ Bits(0xFFFFFFFFu), lowest = Bits(0);
+    Bits key = radix_key(element), lowest = LOWEST;
+#if BITS == 32
+    key ^= LOWEST;
+#endif
+    Bits reversed = key ^ Bits(0xFFFFFFFFu);
     key = INCREASING ? reversed : key;
     keys[i] = index == NONE ? lowest : key;
     elements[i] = element;
     indices[i] = index;
 }
 
+// Without a select of booleans, for which LLVM has no good instructions.
 bool is_before(Bits key_a, uint index_a, Bits key_b, uint index_b)
 {
-    bool above = is_above(key_a, key_b), earlier = index_a < index_b;
-    return key_a == key_b ? earlier : above;
+    return any(bvec2(is_higher(key_a, key_b), all(bvec2(key_a == key_b, index_a < index_b))));
 }
 
 // Swaps entries a and b if b comes before a.
