@@ -222,6 +222,7 @@ def quantized(channels):
         ),
         ("roi_pool", RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1, 1)), 1, roi_count=1 << 20)),
         ("top_k_sort", TopKOperatorDesc.of(TensorDesc(FLOAT32, (4, 1 << 22)), 3)),
+        ("top_k_sort_long", TopKOperatorDesc.of(TensorDesc(FLOAT32, (4, 1 << 22)), 60)),
         ("top_k_merge", TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), 1 << 21)),
         ("top_k_write", TopKOperatorDesc.of(TensorDesc(UINT8, (1 << 21,)), 1 << 21)),
         ("requantize", quantized(1 << 23)),

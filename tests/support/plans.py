@@ -200,7 +200,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
             assert push["item_count"] == 1 or push["item_count"] * each <= limits.dispatch_elements
             continue
         elif dispatch.shader.variant.startswith("top_k"):
-            loads = 1 if push.get("chosen_count") else 1 << push.get("group_shift", 0)
+            loads = push.get("item_size", 1) * (2 if push.get("chosen_count") else 1 << push.get("group_shift", 0))
             assert push["item_count"] == 1 or push["item_count"] * loads <= limits.dispatch_elements
             continue
         elif "bin_splits" in push:
@@ -407,7 +407,7 @@ def check_scattered(plan: Plan, outputs: int) -> None:
     steps = collections.defaultdict(set)
     is_checked = any(dispatch.shader.constants.get("checked", False) for dispatch in plan.dispatches)
     for dispatch in plan.dispatches:
-        if "first_element" in dispatch.push and dispatch.shader.variant != "top_k_sort":
+        if "first_element" in dispatch.push and not dispatch.shader.variant.startswith("top_k"):
             push, constants = dispatch.push, dispatch.shader.constants
             pairs = push["element_count"] * push["output_count"]
             if constants.get("reports") or ("write" not in constants and constants["checked"] != is_checked):
@@ -435,6 +435,9 @@ def steps_between_vectors(dispatch: Dispatch) -> list[int]:
         strides = [push[f"{name}_{dim}"] for name in ("source", "target") for dim, is_one in lines.items() if is_one]
         whole = [push["element_count"], push["block_size"]] if rows else [push["inner_size"]]
         return [*strides, *whole, push["source_base"] - back, push["target_base"] and push["target_base"] - back]
+    if shader.variant.startswith("top_k"):
+        strides = [push["outer_stride"], push["inner_stride"]]
+        return [*strides, push["element_stride"] - 1, push["first_element"], push["element_count"], push["source_base"]]
     rank, kept = push["kept_rank"], push["stride"][: push["kept_rank"]]
     if shader.variant.startswith("columns"):
         row = push["size"][rank - 1]

@@ -1,11 +1,14 @@
 """The three top_k_*.comp: the first k elements of each line, in order, with their indices.
 
-Lists of _LIST elements are sorted, then merged two by two; the first k entries of each are kept:
+An invocation keeps a list of the first 8 or 64 elements of a part of the line. Where k is greater, a part has no more
+elements than that, and lists are merged two by two; the first k entries of each are kept:
 
     elements   [ 8 ][ 8 ][ 8 ][ 8 ][ 8 ][ 8 ][ 8 ][ 3 ]       k = 20
     merged     [  16    ][  16    ][  16    ][  11    ]
                [      20          ][      20          ]
                [      20          ]                            the outputs
+
+Else there are as many parts as invocations, and top_k_sort.comp merges their lists, too, up to _PARTS at a time.
 
 Lines of many times k elements are not sorted as a whole. They are divided into groups. The first elements of groups are
 sorted in this way, then all elements of the groups that the first k of these belong to: no other group has one of the
@@ -41,10 +44,15 @@ from dmlgpu.lowering.kernels.kernel import (
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Lines, Role
 
-# Entries that an item of top_k_sort.comp sorts; what top_k_merge.comp merges is a multiple of _HALF.
-_LIST, _HALF = 8, 4
+# Entries of a list in registers, and elements of a row (top_k_sort.comp). What top_k_merge.comp merges is a multiple of
+# _HALF.
+_SHORT, _LONG, _ROW, _HALF = 8, 64, 8, 4
+# Lists that an item of top_k_sort.comp merges, at most.
+_PARTS = 64
 # Elements of a line for each of k from which on groups are faster.
 _GROUPED = 16
+# The time for the first element of a group by that for an element of a chosen one, most of which are dropped.
+_DROPPED = 4
 # Entries of an item of top_k_merge.comp, at most.
 _MERGED = 64
 
@@ -69,8 +77,10 @@ class _Pass(NamedTuple):
     """What it leaves of a line."""
     group: int = 0
     """Elements of a group, a power of 2."""
-    is_chosen: bool = False
-    """Whether groups are those of the entries of the list that the pass before it left."""
+    item: int = 0
+    """Groups of an item, or elements of chosen groups."""
+    chosen: int = 0
+    """Entries of the lists that the pass before it left, if their groups are chosen."""
 
 
 class _Chunk(NamedTuple):
@@ -87,7 +97,8 @@ class TopK(Kernel):
 
     name: ClassVar = "top_k"
     variants: ClassVar = {
-        "top_k_sort": "sorts elements, or the first elements of groups, in lists of 8",
+        "top_k_sort": "sorts elements, or the first elements of groups, in lists of up to 8",
+        "top_k_sort_long": "sorts elements, or the first elements of groups, in lists of up to 64",
         "top_k_merge": "merges sorted lists, two by two, and keeps the first entries",
         "top_k_write": "writes the entries of the last list of each line to the outputs",
     }
@@ -115,11 +126,11 @@ class TopK(Kernel):
         most = max(self.limits.segment_bytes, BINDABLE) // bytes_of_both
         room = self._room(lines.element.size)
         # What is left of k beside the result so far is for a chunk.
-        least = lines.k + max(lines.k // 4, _LIST) + _LIST
+        least = lines.k + max(lines.k // 4, self._list) + self._list
         if least > most:
             raise DescriptorError(
                 f"TopK1OperatorDesc.k: {lines.k} is not allowed for {self.source.data_type.name}; allowed on this "
-                f"device are numbers up to {most * 4 // 5 - _LIST}"
+                f"device are numbers up to {most * 4 // 5 - self._list}"
             )
         share = max(self.limits.intermediate_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
         return max(least, min(lines.count * room, min(share, self.limits.segment_bytes) // bytes_of_both))
@@ -130,21 +141,47 @@ class TopK(Kernel):
 
     # Passes
 
+    @cached_property
+    def _list(self) -> int:
+        """Entries of a list in registers."""
+        # 64 are too many registers for a GPU, and SwiftShader has arrays in memory.
+        few = self.limits.cooperating or not self.limits.unrolls or self.limits.invocation_loads < 8 * _LONG
+        return _SHORT if few or self.lines.k <= _SHORT or self.lines.element.size <= 3 * _SHORT else _LONG
+
     def _passes(self, elements: int) -> list[_Pass]:
         """The passes that leave one list of a line, or of a chunk of it."""
         k = self.lines.k
         if elements < _GROUPED * k:
             return self._sorted(elements)
-        most = self.limits.invocation_loads // (2 * _LIST)
-        group = max(_LIST, power_of_2(min(math.isqrt(elements // k), most)))
-        return [*self._sorted(elements, group), *self._sorted(k * group, group, is_chosen=True)]
+        most = self.limits.invocation_loads // (2 * self._list)
+        ratio = _DROPPED if k <= self._list else 1
+        group = max(_ROW, power_of_2(min(math.isqrt(ratio * elements // k), most)))
+        return [*self._sorted(elements, group), *self._sorted(k * group, group, chosen=k)]
 
-    def _sorted(self, elements: int, group: int = 1, *, is_chosen: bool = False) -> list[_Pass]:
+    def _sorted(self, elements: int, group: int = 1, chosen: int = 0) -> list[_Pass]:
         """Passes that sort elements, or the first ones of groups, and merge them."""
-        items = -(-elements // (_LIST if is_chosen else _LIST * group))
-        passes = [_Pass(_Lists(items, min(_LIST, self.lines.k)), group, is_chosen)]
-        while (lists := passes[-1].lists).count > 1:
-            passes.append(_Pass(_Lists(-(-lists.count // 2), min(2 * lists.size, self.lines.k))))
+        k, size = self.lines.k, self._list
+        rows = -(-elements // (_ROW if chosen else _ROW * group))
+        item = size
+        if k <= size:
+            # Parts for all invocations, but with no more loads than one may have.
+            parts = -(-self.limits.busy_invocations // self.lines.count)
+            most = self.limits.invocation_loads // (4 if chosen else 2 * group) // _ROW
+            item = max(item, min(-(-rows // parts), most) * _ROW)
+        passes: list[_Pass] = []
+        while not passes or passes[-1].lists.count > 1:
+            if not passes:
+                lists = _Lists(-(-rows * _ROW // item), size)
+            elif k > size or self.limits.cooperating:
+                group, before = 0, passes[-1].lists
+                lists = _Lists(-(-before.count // 2), min(2 * before.size, k))
+            else:
+                most = self.limits.invocation_loads // (4 * size)
+                group, chosen, item = 1, passes[-1].lists.entries, max(2, min(_PARTS, most)) * size
+                lists = _Lists(-(-chosen // item), size)
+            if lists.count == 1:
+                lists = _Lists(1, min(k, lists.size))
+            passes.append(_Pass(lists, group, item, chosen))
         return passes
 
     # Dispatches
@@ -168,14 +205,14 @@ class TopK(Kernel):
         lines, (source,) = self.lines, self.problem.sources
         outer, inner = divmod(line, lines.inner.size)
         address = outer * lines.outer.stride + inner * lines.inner.stride
-        begin, room = 0, self._entries - lines.k - _LIST
+        begin, room = 0, self._entries - lines.k - self._list
         while begin < lines.element.size:
             segment = (address + begin * lines.element.stride) // source.segment_size
             end = lines.element.size
             if lines.element.stride:
                 end = min(end, -(-((segment + 1) * source.segment_size - address) // lines.element.stride))
             if self._room(end - begin) > room:
-                end = begin + room // _LIST * _LIST
+                end = begin + room // self._list * self._list
             yield _Chunk(begin, end, segment)
             begin = end
 
@@ -189,7 +226,7 @@ class TopK(Kernel):
                 # The last pass writes behind the result so far.
                 read, written = (1 - half, half) if left % 2 == 0 else (half, 1 - half)
                 if one.group:
-                    yield from self._sort(lines, chunk, one, lists.size, (read, kept), (written, kept))
+                    yield from self._sort(lines, chunk, one, (read, kept), (written, kept))
                 else:
                     yield from self._merge(lines, lists, lists.size, one.lists, (read, kept), (written, kept))
                 lists = one.lists
@@ -201,18 +238,20 @@ class TopK(Kernel):
         yield from self._write(lines, kept, half)
 
     def _sort(
-        self, lines: range, chunk: _Chunk, one: _Pass, chosen: int, read: tuple[int, int], written: tuple[int, int]
+        self, lines: range, chunk: _Chunk, one: _Pass, read: tuple[int, int], written: tuple[int, int]
     ) -> Iterator[tuple[Dispatch, int]]:
         domain, (source,) = self.lines, self.problem.sources
         push = {
             "first_line": lines.start,
+            "item_size": one.item,
             "line_count": len(lines),
             "list_count": one.lists.count,
             "list_size": one.lists.size,
             "group_shift": one.group.bit_length() - 1,
             "first_element": chunk.begin,
             "element_count": chunk.end - chunk.begin,
-            "chosen_count": chosen if one.is_chosen else 0,
+            "chosen_count": one.chosen,
+            "chosen_size": self._list if one.chosen and one.group == 1 else _ROW,
             "outer_stride": wrapped(domain.outer.stride),
             "inner_stride": domain.inner.stride,
             "inner_size": domain.inner.size,
@@ -224,9 +263,13 @@ class TopK(Kernel):
             self._bound(push, "target_base", written, is_written=True),
             self._bound(push, "chosen_base", read),
         )
-        constants = {"contiguous": domain.element.stride == 1}
-        loads = _LIST if one.is_chosen else _LIST * one.group
-        yield from self._items("top_k_sort", len(lines) * one.lists.count, loads, lines, push, constants, bindings)
+        steps = domain.outer.stride, domain.inner.stride, domain.element.size, chunk.begin
+        contiguous, vector = domain.element.stride == 1, 128 // source.tensor.data_type.bits
+        aligned = contiguous and vector <= _ROW and math.gcd(vector, *steps, chunk.end) == vector
+        constants = {"contiguous": contiguous, "aligned": aligned}
+        loads = one.item * (2 if one.chosen else one.group)
+        variant = "top_k_sort" if self._list == _SHORT else "top_k_sort_long"
+        yield from self._items(variant, len(lines) * one.lists.count, loads, lines, push, constants, bindings)
 
     def _merge(
         self, lines: range, lists: _Lists, second: int, merged: _Lists, read: tuple[int, int], written: tuple[int, int]
