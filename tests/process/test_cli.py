@@ -695,7 +695,7 @@ def test_every_dispatch_is_explained():
             shown = [*explain.rows(plan)]
             variants |= {dispatch.shader.variant for dispatch in plan.dispatches}
             assert [module for _, module, *_ in shown] == [dispatch.shader.module for dispatch in plan.dispatches]
-            assert all(reads or module.startswith("scatter_clear") for _, module, reads, _ in shown)
+            assert all(reads or module.startswith(("scatter_clear", "scan_states")) for _, module, reads, _ in shown)
             for field in (field for field in case.desc.output_fields if getattr(case.desc, field)):
                 written = [row for row in shown if field in row[3]]
                 assert outputs_of(written) == {*range(getattr(case.desc, field).element_count)}, (mapping, case.id)
@@ -770,6 +770,8 @@ REQUIRED = {
     "AVERAGE_POOLING_GRAD": ["output_sizes=1,2,10,9"],
     "MAX_UNPOOLING": ["output_sizes=1,2,18,16"],
     "ROI_POOLING": ["pooled_size=2,3", "spatial_scale=0.5", "roi_count=4"],
+    "CUMULATIVE_PRODUCT": ["axis=2"],
+    "CUMULATIVE_SUMMATION": ["axis=1", "axis_direction=decreasing", "has_exclusive_sum=true"],
     "TOP_K": ["k=3", "axis=2"],
     "TOP_K1": ["k=3", "axis_direction=increasing"],
 }
