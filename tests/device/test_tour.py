@@ -32,5 +32,5 @@ def test_cells_run(driver, monkeypatch):
     for number, (kind, text) in enumerate(CELLS):
         if kind == "code":
             exec(compile(text, f"cell {number}", "exec"), namespace)
-    assert len(drawn) == 8
+    assert len(drawn) == 9
     plt.close("all")
