@@ -30,12 +30,12 @@ layout(push_constant) uniform Push {
     uint reversed;       // whether elements follow each other in descending order: steps are negative, modulo 2^32
     uint exclusive;      // whether elements are left out of what is written in their place
     uint begins;         // whether items begin with states
-    uint ends;           // whether they leave states
+    uint ends;           // whether they store their states
     uint state_outer;    // strides of both, in states
     uint state_inner;
     uint begin_base;     // in words
     uint end_base;
-    uint states_base;    // of the buffer
+    uint partials_base;  // of the buffer
 } push;
 
 #include "core/source.glsl"
@@ -205,7 +205,7 @@ void main()
             inner -= outer * inner_size;
         }
         uint begin = number * block_size, state = (outer * push.state_outer + number) * STATE_WORDS;
-        state += push.states_base + inner * state_inner;
+        state += push.partials_base + inner * state_inner;
         Block block;
         block.count = min(block_size, push.element_count - begin);
         block.source = outer * push.source_outer + inner * push.source_inner + begin * push.source_step;

@@ -9,21 +9,21 @@
 //   replaced  [ 0 3 4 ][ 6 11 12 ][ 13 ]
 
 layout(push_constant) uniform Push {
-    uint first_item;   // of this dispatch
+    uint first_item;     // of this dispatch
     uint item_count;
-    uint line_count;   // lines are numbered outer * inner_size + inner
+    uint line_count;     // lines are numbered outer * inner_size + inner
     uint inner_size;
-    uint state_count;  // of a line
+    uint block_count;    // of a line
     uint group_count;
     uint group_size;
-    uint begins;       // whether groups begin with states
-    uint ends;         // whether they leave states
-    uint state_outer;  // strides of both, in states; groups of a line are neighbours
+    uint begins;         // whether groups begin with states
+    uint ends;           // whether they store their states
+    uint state_outer;    // strides of both, in states; groups of a line are neighbours
     uint state_inner;
-    uint begin_base;   // in words
+    uint begin_base;     // in words
     uint end_base;
-    uint place_base;   // of those that are replaced
-    uint states_base;  // of the buffer
+    uint place_base;     // of those that are replaced
+    uint partials_base;  // of the buffer
 } push;
 
 #include "core/kernel.glsl"
@@ -34,15 +34,15 @@ layout(set = 0, binding = 1) buffer States { uint stored[]; };
 
 void main()
 {
-    uint state_count = push.state_count, group_count = push.group_count, group_size = push.group_size;
+    uint block_count = push.block_count, group_count = push.group_count, group_size = push.group_size;
     Items mine = items_of(push.item_count);
     uint next = mine.next;
     for (; next < mine.end; next += ITEM_STRIDE) {
         uint item = push.first_item + next, group = item / push.line_count, line = item - group * push.line_count;
         uint outer = line / push.inner_size, inner = line - outer * push.inner_size;
-        uint place = push.states_base + (outer * push.state_outer + inner * push.state_inner + group) * STATE_WORDS;
-        uint begin = group * group_size, count = min(group_size, state_count - begin);
-        uint at = push.states_base + push.place_base + (line * state_count + begin) * STATE_WORDS;
+        uint place = push.partials_base + (outer * push.state_outer + inner * push.state_inner + group) * STATE_WORDS;
+        uint begin = group * group_size, count = min(group_size, block_count - begin);
+        uint at = push.partials_base + push.place_base + (line * block_count + begin) * STATE_WORDS;
         State state = identity();
         if (push.begins != 0)
             LOAD_STATE(state, stored, push.begin_base + place)

@@ -277,13 +277,13 @@ class Scan(Kernel):
         push = {
             "line_count": box.lines,
             "inner_size": len(box.inner),
-            "state_count": count,
+            "block_count": count,
             "group_count": -(-count // size),
             "group_size": size,
             "place_base": base * self._state_words,
         }
         push |= self._slots_push(begins, ends)
-        bindings = (Binding(Role.PARTIALS, base="states_base", written=True),)
+        bindings = (Binding(Role.PARTIALS, base="partials_base", written=True),)
         items = box.lines * push["group_count"]
         yield from self._dispatches(_Layout("scan_states"), items, size, size, push, bindings, to_partials=to_partials)
 
@@ -296,7 +296,7 @@ class Scan(Kernel):
             "state_inner": slots.inner,
             "begin_base": begins.base * self._state_words if begins else 0,
             "end_base": ends.base * self._state_words if ends else 0,
-            "states_base": 0,
+            "partials_base": 0,
         }
 
     def _scan(
@@ -326,9 +326,9 @@ class Scan(Kernel):
             push[f"{name}_base"] = base
             bits, written = tensor.tensor.data_type.bits, name == "target"
             bindings.append(Binding(tensor.role, tensor.number, segment, f"{name}_base", bits, written=written))
-        states = Binding(Role.PARTIALS, base="states_base", written=True)
+        states = Binding(Role.PARTIALS, base="partials_base", written=True)
         if begins is None and ends is None:
-            states = replace(bindings[1], base="states_base")
+            states = replace(bindings[1], base="partials_base")
         if to_partials:
             push |= {f"target_{each}": 0 for each in ("outer", "inner", "step", "base")}
             bindings[1] = Binding(Role.PARTIALS, base="target_base", written=True)
