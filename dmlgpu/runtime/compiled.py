@@ -28,10 +28,10 @@ from dmlgpu.runtime.schedule import RECORDED_STEPS, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_bytes, staged_copy
 
-# Cached tuples of steps of an operator: one for each set of places where a call's tensors lay. Calls of one batch lie
-# in different places, and a batch that comes again is not recorded again: so as many as a batch may have.
+# Cached tuples of steps of an operator, one for each set of places of a call's tensors. The calls of a batch use
+# different places, and a repeated batch should not be recorded again: hence as many as a batch may have steps.
 _KEPT_STEPS = RECORDED_STEPS
-# Plans of an operator for views whose segments are those of other shapes, beside its plan.
+# Plans of an operator for views whose tensors have segments of other sizes, besides its plan.
 _KEPT_PLANS = 16
 
 
@@ -57,7 +57,7 @@ class CompiledOperator:
         self.desc = desc
         self.flags = flags
         self._engine = device._engine
-        self._input_fields, self._outputs = desc.input_fields, desc.outputs  # found once, not in every call
+        self._input_fields, self._outputs = desc.input_fields, desc.outputs  # looked up once, not in every call
         self._tensor_bytes = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *self._outputs))
         # Before planning: a plan numbers every segment, and tensors too large for the device may have too many.
         self._engine.kompute.check_fits(self._tensor_bytes)
@@ -76,7 +76,7 @@ class CompiledOperator:
         return plan
 
     def _prepare(self) -> set[Buffer[KpBuffer]]:
-        """Makes the buffers of a first call with arrays, and the pipelines bound to them; returns the buffers."""
+        """Creates the buffers of a first call with arrays, and the pipelines bound to them; returns the buffers."""
         read = [DeviceTensor(self.device, desc)._segments for desc in self.desc.inputs]
         written = [DeviceTensor(self.device, desc)._segments for desc in self.desc.outputs]
         scratch = [*map(self._engine.allocate, self.plan.scratch)]
@@ -114,7 +114,7 @@ class CompiledOperator:
     ) -> Any:
         """A call that the caller times.
 
-        `verify`: compares them with the oracle's, whatever DMLGPU_VERIFY says.
+        `verify`: compares the outputs with the oracle's, whatever DMLGPU_VERIFY is.
         """
         fields = self._input_fields
         if len(inputs) != len(fields):
@@ -145,7 +145,7 @@ class CompiledOperator:
         return results[0] if len(results) == 1 else tuple(results)
 
     def _plan_of_views(self, memory: tuple[int, ...]) -> Plan:
-        """The plan for tensors in memory of such segments: those of views may be those of another shape."""
+        """The plan for tensors whose segments have these sizes; a view may have the segments of another shape."""
         plan = self._plans_of_views.pop(memory, None) or self._planned(self._limits, memory)
         self._plans_of_views[memory] = plan
         if len(self._plans_of_views) > _KEPT_PLANS:
@@ -173,7 +173,7 @@ class CompiledOperator:
     def _checked_targets(
         self, out: DeviceTensor | Sequence[DeviceTensor], sources: Sequence[DeviceTensor]
     ) -> list[DeviceTensor]:
-        """The argument `out` as a list: tensors as the outputs are, in memory of their own."""
+        """The argument `out` as a list, checked: tensors with the outputs' layouts that share no memory."""
         targets: list[Any] = list(out) if isinstance(out, (list, tuple)) else [out]
         fields = [name for name in self.desc.output_fields if getattr(self.desc, name) is not None]
         if len(targets) != len(fields) or not all(isinstance(target, DeviceTensor) for target in targets):
@@ -201,11 +201,11 @@ class CompiledOperator:
             )
 
     def _shorten(self, steps: Sequence[KpStep]) -> None:
-        """Plans shorter dispatches for later calls: a step took so long that a watchdog may reset the GPU."""
+        """Plans shorter dispatches for later calls, because a step took so long that a watchdog may reset the GPU."""
         for step in steps:
             step.timing.is_too_slow = False
         limits, plan = self._limits, self.plan
-        # Not below a quarter of the old length: what was measured may include other work.
+        # Not below a quarter of the old length: the measured time may include other work.
         elements = max(
             int(SUBMISSION_SECONDS / max(step.timing.seconds_per_element for step in steps)),
             1 + steps[0].elements // 4,

@@ -31,7 +31,7 @@ from dmlgpu.runtime.settings import setting
 from dmlgpu.runtime.tensor import DeviceTensor, of_array, of_bytes
 from dmlgpu.runtime.tuning import device_limits
 
-# Compiled operators that a device caches, at most.
+# Maximum number of compiled operators that a device caches.
 _OPERATORS = 256
 
 
@@ -64,7 +64,7 @@ class Device:
         self.limits: Limits = device_limits(info) if limits is None else limits
         self._engine = Engine(info)
         self._operators: OrderedDict[tuple[OperatorDesc, ExecutionFlags, str | None], CompiledOperator] = OrderedDict()
-        # For each operator that `compile` returned and that is alive: the buffers of its calls with arrays.
+        # For each live operator that `compile` returned: the buffers of its calls with arrays.
         self._compiled: weakref.WeakKeyDictionary[CompiledOperator, set[Buffer[KpBuffer]]] = weakref.WeakKeyDictionary()
 
     def compile(
@@ -149,7 +149,7 @@ class Device:
     ) -> Any:
         """Plans an operator, unless it is cached, and calls it: in a profile both are one call.
 
-        `verify`: compares the outputs with the oracle's, whatever DMLGPU_VERIFY says.
+        `verify`: compares the outputs with the oracle's, whatever DMLGPU_VERIFY is.
         """
         with self._engine.kompute.timed("call", type(desc).__name__, desc):
             return self.planned(desc, flags=flags).launch(inputs, out, verify)
@@ -177,7 +177,7 @@ class Device:
                 self._engine.batches.add(batch)
             yield
         finally:
-            # First, and by a call that Ctrl-C cannot end: else later calls could be put off for good.
+            # First, and by a call that Ctrl-C cannot interrupt: otherwise later calls could stay pending for good.
             self._engine.batches.discard(batch)
             with self._engine.lock:
                 if not self._engine.batches:
@@ -205,7 +205,7 @@ class Device:
                 with self._engine.lock:
                     self._engine.complete_profile(profile)
             finally:
-                # No call, which Ctrl-C could end: else later calls could be timed for good.
+                # No call, which Ctrl-C could interrupt: otherwise later calls could be timed for good.
                 if self._engine.kompute.profile is profile:
                     self._engine.kompute.profile = None
                 profile._is_active = False
@@ -314,10 +314,10 @@ class Device:
 
 @dataclass(frozen=True)
 class Support:
-    """What `Device.supports` finds: true where the device can compute the operator."""
+    """The result of `Device.supports`: true if the device can compute the operator."""
 
     why_not: str = ""
-    """The message of the error that `Device.compile` raises; empty where it raises none."""
+    """The message of the error that `Device.compile` raises; empty if it raises none."""
 
     def __bool__(self) -> bool:
         return not self.why_not
@@ -341,15 +341,15 @@ class CacheInfo:
     buffers of all live operators of `Device.compile`, if these are more."""
 
 
-# Devices that calls share: each is opened once
+# Devices that calls share: opened once
 
-# What `device=` takes; None: the device that DMLGPU_DEVICE names, or the best device.
+# Allowed values of `device=`; None: the device that DMLGPU_DEVICE names, or the best device.
 Selector = Device | int | str | None
 
 _devices: dict[int | str | None, Device] = {}
 _devices_lock = threading.Lock()
 if hasattr(os, "register_at_fork"):
-    # No fork while a device is being opened: the child would wait for ever for the lock, or in the driver.
+    # No fork while a device is being opened: the child would wait forever for the lock, or in the driver.
     os.register_at_fork(
         before=_devices_lock.acquire, after_in_parent=_devices_lock.release, after_in_child=_devices_lock.release
     )
@@ -375,7 +375,7 @@ def open_device(selector: Selector = None) -> Device:
         device = _devices.get(key)
         if device is None or not device.is_open:
             others = [other for other in _devices.values() if other.is_open]
-            # `select` asks the drivers, which takes time: skip it if no open device can be the same.
+            # `select` asks the drivers, which is slow: skip it if no open device can be the same.
             info = select(selector) if others else None
             same = (other for other in others if other.info == info)
             device = _devices[key] = next(same, None) or Device(selector)

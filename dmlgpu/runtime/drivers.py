@@ -18,7 +18,7 @@ from dmlgpu.errors import DeviceError, import_problem
 from dmlgpu.runtime import forks
 from dmlgpu.runtime.settings import setting
 
-# What pip cannot install: the names of the packages on each system.
+# Names, on each system, of the packages that pip cannot install.
 _LOADER = (
     "Debian, Ubuntu: libvulkan1; Fedora: vulkan-loader; Arch: vulkan-icd-loader; macOS: Homebrew's vulkan-loader; "
     "Windows: the driver of a GPU brings it"
@@ -28,13 +28,13 @@ _DRIVER = (
     "macOS: Homebrew's molten-vk; NVIDIA, Windows: the driver of the GPU's maker"
 )
 
-# Names for the values of VkPhysicalDeviceType, in their order.
+# Names of the values of VkPhysicalDeviceType, in their order.
 _TYPES = ("other", "integrated", "discrete", "virtual", "cpu")
-# The best type first, for when the user names no device.
+# The best type first, if the user names no device.
 _PREFERENCE = ("discrete", "integrated", "virtual", "other", "cpu")
 
-# Limits that Vulkan requires of every device and that plans rely on. A driver may have less: in 2021 MoltenVK reported
-# 0 for the range of a storage buffer on an M1.
+# Limits that Vulkan requires of every device and that plans rely on. A driver may report less: in 2021 MoltenVK
+# reported 0 for the range of a storage buffer on an M1.
 _LEAST = {
     "maxStorageBufferRange": 1 << 27,
     "maxPushConstantsSize": 128,
@@ -42,7 +42,7 @@ _LEAST = {
     "maxComputeSharedMemorySize": 16 << 10,
 }
 
-# VkMemoryPropertyFlagBits. What the host sees is HOST_VISIBLE (2) and HOST_COHERENT (4).
+# VkMemoryPropertyFlagBits. The host maps memory that is HOST_VISIBLE (2) and HOST_COHERENT (4).
 _DEVICE_LOCAL, _HOST, _HOST_CACHED = 1, 2 | 4, 8
 
 
@@ -123,7 +123,7 @@ def loader_messages() -> list[tuple[str, str]]:
     }
     said = []
 
-    # Set in the structure below: the package's own way has one callback for all messengers of a process.
+    # Set in the structure below: the package's own function has one callback for all messengers of a process.
     @vk.ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT")  # type: ignore[untyped-decorator]
     def hear(severity: int, _types: int, data: Any, _user: Any) -> int:
         said.append((kinds[severity], vk.ffi.string(data.pMessage).decode(errors="backslashreplace")))
@@ -147,9 +147,9 @@ def _instance(vk: Any, *extensions: str, **more: Any) -> Any:
         engineVersion=1,
         apiVersion=vk.VK_MAKE_VERSION(1, 1, 0),
     )
-    # The loader hides drivers that implement Vulkan in part, as MoltenVK, from whoever does not ask for them.
+    # By default the loader hides drivers that implement Vulkan in part, such as MoltenVK.
     portability = vk.VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME
-    # What is wrong with the loader vkCreateInstance says better.
+    # If the loader fails, vkCreateInstance reports the reason better.
     with suppress(vk.VkError):
         if portability in [offered.extensionName for offered in vk.vkEnumerateInstanceExtensionProperties(None)]:
             extensions += (portability,)
@@ -178,10 +178,10 @@ def _devices(vk: Any) -> tuple[DeviceInfo, ...]:
 
 @cache
 def keep_loaded() -> Any:
-    """Keeps drivers loaded that the environment names now, to the end of the process: an instance that nobody uses.
+    """Keeps the drivers that the environment names now loaded to the end of the process, by an unused instance.
 
-    Else the loader unloads them with the last device. NVIDIA's takes static TLS of the process whenever it is loaded,
-    of which glibc has little, and does not always get it back. Where none is left the process opens no device any more.
+    Otherwise the loader unloads them with the last device. Each load of NVIDIA's driver uses static TLS, which glibc
+    limits and does not always release. When none is left, the process can open no device.
     """
     vk = _vulkan()
     with suppress(vk.VkError):
@@ -237,8 +237,8 @@ def _matching(found: tuple[DeviceInfo, ...], text: str) -> list[DeviceInfo]:
 
 def preference(info: DeviceInfo) -> tuple[bool, bool, int, bool]:
     """A sort key, the best device first. Devices with equal keys are assumed to be equally fast."""
-    # Dozen has the GPU through Direct3D 12; the driver of its maker lists it as well, where there is one. SwiftShader
-    # takes many times as long as llvmpipe: docs/performance.md.
+    # Dozen runs on a GPU through Direct3D 12; its maker's driver, if installed, lists the same GPU. SwiftShader is many
+    # times slower than llvmpipe: docs/performance.md.
     dozen, swiftshader = "Dozen" in info.driver, "SwiftShader" in info.driver
     return info.type == "cpu", dozen, _PREFERENCE.index(info.type), swiftshader
 
@@ -293,7 +293,7 @@ def _no_device(reason: str) -> DeviceError:
 
 
 def _lack(vk: Any, handle: Any) -> str:
-    """A text that says what Kompute and plans need and the device lacks; empty if it lacks nothing."""
+    """What Kompute and plans need and the device lacks, as a text; empty if it lacks nothing."""
     properties = vk.vkGetPhysicalDeviceProperties(handle)
     families = vk.vkGetPhysicalDeviceQueueFamilyProperties(handle)
     memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
@@ -309,7 +309,7 @@ def _lack(vk: Any, handle: Any) -> str:
     driver = vk.VkPhysicalDeviceDriverProperties()
     answer = vk.VkPhysicalDeviceProperties2(pNext=driver)
     vk.vkGetPhysicalDeviceProperties2(handle, answer)
-    # Older ones leave out specialization constants that are sizes of arrays. 1.2.11 is 10211.
+    # Older ones ignore specialization constants that are sizes of arrays. 1.2.11 is 10211.
     needs["MoltenVK 1.3"] = driver.driverID != vk.VK_DRIVER_ID_MOLTENVK or answer.properties.driverVersion >= 10300
     lacking = [need for need, is_there in needs.items() if not is_there]
     return f"{properties.deviceName} lacks {', '.join(lacking)}" if lacking else ""
@@ -322,7 +322,7 @@ def _memory_type(memory: Any, flags: int) -> Any:
 
 
 def _host_type(memory: Any) -> Any:
-    """The memory type that Kompute uses for memory that the host sees: a cached one, if there is one; or None."""
+    """The memory type that Kompute uses for memory that the host maps: a cached one, if there is one; or None."""
     return _memory_type(memory, _HOST | _HOST_CACHED) or _memory_type(memory, _HOST)
 
 

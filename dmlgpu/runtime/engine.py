@@ -1,4 +1,4 @@
-"""The private side of an open device: Kompute, the allocator of memory, and the pending steps of batches."""
+"""The internals of an open device: Kompute, the allocator of memory, and the pending steps of batches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dmlgpu.runtime.tuning import SMALL_COPY_BYTES, tensor_memory
 
 @dataclass(eq=False)
 class Segments:
-    """The slices of buffers where a tensor, or scratch memory of a call, lies."""
+    """The slices of buffers that hold a tensor, or scratch memory of a call."""
 
     slices: list[Slice[KpBuffer]]
     computed: bool = True
-    """Whether the last call that was to write to them has done so, or is pending."""
+    """False if the last call that should have written to them failed or was interrupted."""
 
     def overlap(self, other: Segments) -> bool:
         """Whether any slice shares bytes with a slice of `other`."""
@@ -35,12 +35,12 @@ class Segments:
 
 
 class Engine:
-    """The private side of an open device. Callers hold `lock` around all but `close`.
+    """The internals of an open device. Callers hold `lock` around all but `close`.
 
     Attributes:
         kompute: runs steps.
         memory: the allocator of tensors and of scratch memory.
-        batches: those that are active; as long as there are some, steps stay pending.
+        batches: the active batches; while there are any, steps stay pending.
     """
 
     def __init__(self, info: DeviceInfo) -> None:
@@ -93,11 +93,11 @@ class Engine:
     # Between host and device
 
     def views(self, segments: Segments) -> list[Bytes]:
-        """The views of all segments: their bytes as the host sees them. The device must be open."""
+        """The views of all segments: their bytes as the host maps them. The device must be open."""
         return [part.buffer.handle.view[part.offset : part.offset + part.size] for part in segments.slices]
 
     def upload(self, segments: Segments) -> None:
-        """Brings to the device what the host wrote to the views of the segments."""
+        """Copies to the device what the host wrote to the views of the segments."""
         for part in segments.slices:
             self.kompute.upload(part.buffer.handle)
 
@@ -105,7 +105,7 @@ class Engine:
         """The views of all segments, after pending steps have run and results were copied.
 
         Raises:
-            DeviceError: the device is closed, or what should be in the segments was not computed.
+            DeviceError: the device is closed, or the content of the segments was not computed.
         """
         self.kompute.check_usable()
         self.submit_pending()
@@ -115,7 +115,7 @@ class Engine:
         return self.views(segments)
 
     def check_computed(self, segments: Segments) -> None:
-        """Raises a DeviceError where a call that should have written to the segments failed or was interrupted."""
+        """Raises a DeviceError if a call that should have written to the segments failed or was interrupted."""
         if not segments.computed:
             raise DeviceError(
                 f"a tensor on device {self.kompute.info.name} was not computed: the call or batch that should have "
@@ -131,7 +131,7 @@ class Engine:
         uploads: Sequence[Segments],
         written: Sequence[Segments],
     ) -> None:
-        """Runs steps now, or later in a batch; their memory is held until then.
+        """Runs steps now, or later in a batch, and holds their memory until then.
 
         Each submission costs time, so small buffers are copied in the submissions of the steps. Large ones are uploaded
         before, and downloaded when they are read: the time of their copies must not count as time of the steps.
@@ -140,7 +140,7 @@ class Engine:
             steps: the steps of a call.
             held: all segments that they read or write.
             uploads: segments whose views the host wrote to; the steps only read them.
-            written: segments that the steps only write. Where there are uploads, the host will read them: a call with
+            written: segments that the steps only write. If there are uploads, the host will read them: a call with
                 an array returns arrays.
         """
         first = () if self.batches else self._copied_with(steps, uploads)
@@ -161,23 +161,23 @@ class Engine:
             self.submit_pending()
 
     def record(self, steps: tuple[KpStep, ...], uploads: Iterable[Segments], downloads: Iterable[Segments]) -> None:
-        """Makes all that a first `enqueue` of at most RECORDED_STEPS steps needs."""
+        """Builds and records all that a first `enqueue` of at most RECORDED_STEPS steps needs."""
         self.kompute.recorded(steps, self._copied_with(steps, uploads), self._copied_with(steps, downloads))
 
     def _copied_with(self, steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple[KpBuffer, ...]:
-        """The buffers among `copied` that are copied in the submissions of the steps, not in transfers of their own."""
+        """The buffers among `copied` that are copied in the submissions of the steps, not in separate transfers."""
         if self.kompute.info.unified or len(steps) > RECORDED_STEPS:
             return ()
         buffers = [part.buffer.handle for segments in copied for part in segments.slices]
         return tuple([buffer for buffer in buffers if buffer.view.size <= SMALL_COPY_BYTES])
 
     def submit_pending(self) -> None:
-        """Runs the pending steps. If the driver refuses one, those that have not run stay pending.
+        """Runs the pending steps. If the driver refuses one, the steps that have not run stay pending.
 
-        After any other exception none stays pending, and what was not computed cannot be read.
+        After any other exception no step stays pending, and results that were not computed cannot be read.
 
         Raises:
-            DeviceError: the device is closed, the driver refused something, or it ended a loop early.
+            DeviceError: the device is closed, the driver refused a call, or it ended a loop early.
             OutOfMemoryError: the driver refused memory.
         """
         if not self._pending:
@@ -203,7 +203,7 @@ class Engine:
     # Profiles
 
     def begin_profile(self, profile: Profile) -> None:
-        """Makes a profile the active one. Pending steps run first and are no part of it.
+        """Activates a profile. Pending steps run first and are no part of it.
 
         Raises:
             DeviceError: another profile is active.
@@ -215,13 +215,13 @@ class Engine:
         self._add_memory(profile)
 
     def complete_profile(self, profile: Profile) -> None:
-        """Runs pending steps, which are part of a profile that ends; it need not have begun."""
+        """Runs pending steps, which are part of the profile that ends; it need not have begun."""
         if self.kompute.profile is profile and self.kompute.is_open:
             self.submit_pending()
             self._add_memory(profile)
 
     def _add_memory(self, profile: Profile) -> None:
-        """Adds the memory in use to a profile."""
+        """Adds the current use of memory to a profile."""
         used = self.memory.used_bytes
         profile.add_memory(self.memory.buffer_bytes, used)
 

@@ -1,4 +1,4 @@
-"""Keeps a forked child away from Vulkan where it could wait forever for a thread that only its parent has."""
+"""Keeps a forked child from Vulkan if it could wait forever for a thread that only its parent has."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import threading
 from dmlgpu.errors import DeviceError
 
 SPAWN = "open a device in a process that is started by spawn"
-# Held by a thread while it looks for devices or opens one: drivers hold locks of their own meanwhile.
+# A thread holds it while it lists or opens devices: drivers hold their own locks meanwhile.
 looking = threading.RLock()
 _forked = False
 
 
 def check_process() -> None:
-    """Raises a DeviceError in a fork where drivers may hang.
+    """Raises a DeviceError in a fork in which drivers may hang.
 
-    Its parent had open devices or NVIDIA's driver, which stays loaded, or a thread of it looked for devices.
+    Its parent had open devices or NVIDIA's driver, which stays loaded, or one of its threads was listing devices.
     """
     if _forked:
         raise DeviceError(

@@ -26,38 +26,38 @@ from dmlgpu.runtime.profile import Profile
 from dmlgpu.runtime.schedule import RECORDED_STEPS, Barrier, Place, Step, Timing, learn, submissions
 from dmlgpu.runtime.tuning import assumed_seconds_per_element
 
-# Cached pipelines, at most. On lavapipe one takes up to 1 MiB, on SwiftShader a quarter of that.
+# Maximum number of cached pipelines. One uses up to 1 MiB on lavapipe, a quarter of that on SwiftShader.
 _PIPELINES = 256
-# Cached recordings, at most. One holds the submissions of a tuple of steps, and takes 5 to 16 KiB.
+# Maximum number of cached recordings. One holds the submissions of a tuple of steps, and uses 5 to 16 KiB.
 _RECORDINGS = 256
-# The status: a word of 0 says that nothing ran. _ENDED_EARLY is that of kernel.glsl.
+# Values of the status; 0: nothing has run. _ENDED_EARLY is that of kernel.glsl.
 _RAN, _ENDED_EARLY = 1, 2
 _UNTIMED = nullcontext()
 
 
 class LoopEndedEarlyError(DeviceError):
-    """The driver ended a loop of a shader early: what the steps wrote is wrong."""
+    """The driver ended a loop of a shader early: the results of the steps are wrong."""
 
 
 class KpBuffer:
-    """A Kompute tensor of 32-bit words, and the bytes of it that the host sees."""
+    """A Kompute tensor of 32-bit words, and its bytes as the host maps them."""
 
     def __init__(self, tensor: Any, staged: bool) -> None:
         self.tensor = tensor
         self.staged = staged
-        # The tensor owns this memory: reading it after the tensor is destroyed would end the process. So it never
-        # leaves dmlgpu.
+        # The tensor owns this memory: reading it after the tensor is destroyed would end the process. Therefore it
+        # never leaves dmlgpu.
         self.view: Bytes = tensor.data().view(np.uint8)
         self.current = False
-        """Whether the view of a staged buffer holds what the device has. A copy in either direction makes it true, a
-        step that writes to the buffer makes it false."""
+        """Whether the view of a staged buffer equals the device's content. A copy in either direction sets it, a step
+        that writes to the buffer clears it."""
         self.transfers: dict[Any, Any] = {}
         """The recorded copies to and from the device: Kompute's sequence of each operation."""
 
 
 @dataclass(eq=False)
 class Pipeline:
-    """A shader and the buffers that it is bound to. Equal only to itself."""
+    """A shader and the buffers that are bound to it. Equal only to itself."""
 
     shader: Shader
     group_count: int
@@ -66,12 +66,12 @@ class Pipeline:
     algorithm: Any = None
     """Kompute's object; None before it is built, and after the cache has dropped it."""
     used: int = 0
-    """The number of the call of `execute` that last submitted or recorded it."""
+    """Number of the call of `execute` that last submitted or recorded it."""
 
 
 @dataclass(frozen=True, eq=False)
 class KpStep(Step[KpBuffer]):
-    """A step with what Kompute needs to record it. Equal only to itself."""
+    """A step with the objects that Kompute needs to record it. Equal only to itself."""
 
     pipeline: Pipeline
     push: Array
@@ -80,21 +80,21 @@ class KpStep(Step[KpBuffer]):
 
 
 Submission = list[KpStep | Barrier[KpBuffer]]
-# The sequence of a submission, and its steps, the barriers left out.
+# The sequence of a submission, and its steps without barriers.
 _Recording = tuple[Any, list[KpStep]]
 # Steps, the buffers to upload before them, and the buffers to download after them.
 _Work = tuple[tuple[KpStep, ...], tuple[KpBuffer, ...], tuple[KpBuffer, ...]]
 
 
 class Kompute:
-    """A Vulkan device opened through Kompute. Callers hold `lock` around everything else."""
+    """A Vulkan device opened through Kompute. Callers hold `lock`, except for `close`, `is_open` and `label`."""
 
     def __init__(self, info: DeviceInfo) -> None:
         forks.check_process()
         self.info = info
         self.profile: Profile | None = None
-        """The active profile, which gets all times. It may end while another thread holds the lock: each use reads it
-        once."""
+        """The active profile, which receives all times. It may end while another thread holds the lock, so each use
+        reads it once."""
         self.lock = threading.RLock()
         self._process = os.getpid()
         self._kp = kompute_module.kompute()
@@ -112,23 +112,23 @@ class Kompute:
         self._check_identity()
         if info.driver.startswith("NVIDIA"):
             keep_loaded()
-        # All pipelines that some step uses, with their measured speed; and those of them that Kompute has built.
+        # All pipelines that some step uses, with their measured speed; and the built ones among them.
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
         self._recordings: OrderedDict[_Work, list[_Recording]] = OrderedDict()
         self._executed = 0
         self.computed = 0
-        """How many steps of the last `execute` have run."""
-        # Weak references: even if a call is interrupted, a buffer that nothing uses is freed and no longer counted.
+        """Number of steps of the last `execute` that have run."""
+        # Weak references: even if a call is interrupted, an unused buffer is freed and no longer counted.
         self._buffers: weakref.WeakSet[KpBuffer] = weakref.WeakSet()
         self._lost: str | None = None
-        # On the device its word is _RAN, and shaders add _ENDED_EARLY; every submission ends with a copy to its view.
+        # Its word on the device is _RAN, and shaders add _ENDED_EARLY; every submission ends with a copy to its view.
         self._status = self._new_buffer(4, staged=True)
         with self._asking("its first submission"):
             self._status_upload: Any = self._manager.sequence()
             self._status_upload.record(self._kp.OpTensorSyncDevice([self._status.tensor]))
             self._reset_status()
-        # Not empty once the device is destroyed: what destroys it must not refer to it.
+        # Not empty once the device is destroyed: the finalizer must not refer to self.
         self._destroyed: list[bool] = []
         # At the end of the process this runs before Python unloads modules.
         self._finalizer = weakref.finalize(self, _destroy, self._manager, self.lock, self._destroyed)
@@ -139,11 +139,11 @@ class Kompute:
         self._status_upload.eval()
 
     def _check_identity(self) -> None:
-        """Raises a DeviceError if Kompute opened another device than the one asked for.
+        """Raises a DeviceError if Kompute opened another device than the requested one.
 
         Kompute lists the devices itself, opens the one at an index, and reports its name and group sizes, but no UUID.
-        So dmlgpu lists the devices before and after. If both lists have the same device at this index, Kompute's had it
-        there, too.
+        dmlgpu therefore lists the devices before and after. If both lists have the same device at this index, Kompute's
+        list had it there, too.
         """
         wanted, seen = self.info, self._manager.get_device_properties()
         opened = seen["device_name"], min(seen["max_work_group_invocations"], seen["max_work_group_size"][0])
@@ -178,7 +178,7 @@ class Kompute:
         return f"{self.info.index}: {self.info.name}{state}"
 
     def close(self) -> None:
-        """Frees the device and all that was made on it; a second call does nothing.
+        """Frees the device and all its objects; a second call does nothing.
 
         Raises:
             DeviceError: this thread is in the middle of a call, as in a signal handler or a finalizer.
@@ -198,13 +198,13 @@ class Kompute:
         return len(self._kept_pipelines)
 
     def forget(self) -> None:
-        """Drops all cached pipelines and recordings; they are made again when needed."""
+        """Drops all cached pipelines and recordings; later calls create them again."""
         self._recordings.clear()
         self._drop(self._kept_pipelines)
 
     @contextmanager
     def _asking(self, wanted: str) -> Iterator[None]:
-        """Turns what Kompute raises if Vulkan refuses something into an OutOfMemoryError or a DeviceError."""
+        """Turns Kompute's exception, if Vulkan refuses a call, into an OutOfMemoryError or a DeviceError."""
         try:
             yield
         except DeviceError:
@@ -215,12 +215,12 @@ class Kompute:
             raise DeviceError(f"device {self.info.name} refused {wanted}: {error}") from error
 
     def check_fits(self, size: int) -> None:
-        """As `check_usable`; and raises an OutOfMemoryError if `size` bytes do not fit even into empty heaps."""
+        """As `check_usable`; also raises an OutOfMemoryError if `size` bytes do not fit even into empty heaps."""
         self.check_usable()
         self._check(size, not self.info.unified, self.info.heaps)
 
     def _left(self) -> list[int]:
-        """Bytes left in every heap, by dmlgpu's own count or by the driver's, which includes other processes."""
+        """Free bytes of every heap, by dmlgpu's own count or by the driver's, which includes other processes."""
         left = list(self.info.heaps)
         for buffer in self._buffers:
             for heap, taken in self._needs(buffer.view.size, buffer.staged):
@@ -237,10 +237,10 @@ class Kompute:
                 )
 
     def create_buffer(self, size: int) -> KpBuffer:
-        """A new buffer of `size` bytes for tensors: staged if the host does not see the device's memory.
+        """A new buffer of `size` bytes for tensors: staged if the host cannot map the device's memory.
 
         Raises:
-            OutOfMemoryError: a heap has too little left, or the driver allows no more allocations.
+            OutOfMemoryError: a heap has too few free bytes, or the driver allows no more allocations.
             DeviceError: the driver refuses the buffer for another reason.
         """
         staged = not self.info.unified
@@ -269,7 +269,7 @@ class Kompute:
         buffer.tensor.destroy()
 
     def _needs(self, size: int, staged: bool) -> tuple[tuple[int, int], ...]:
-        """(heap, bytes) for all memory that a buffer takes; a staged one exists twice."""
+        """(heap, bytes) of all memory that a buffer uses; a staged one exists twice."""
         device, host = self.info.device_heap, self.info.host_heap
         if not staged:
             return ((host, size),)
@@ -294,7 +294,7 @@ class Kompute:
             push: the words of its push constants.
             reads: the places in the buffers where it may read.
             writes: the places in the buffers where it may write.
-            elements: about how many elements it looks at.
+            elements: approximate number of elements that it loads.
         """
         key = (dispatch.shader, plan.limits.group_count, buffers)
         pipeline = self._pipelines.setdefault(key, Pipeline(*key, Timing(self._assumed_seconds)))
@@ -324,7 +324,7 @@ class Kompute:
         whole submissions. These steps are measured, too.
 
         Raises:
-            LoopEndedEarlyError: the driver ended a loop early; `computed` steps are right.
+            LoopEndedEarlyError: the driver ended a loop early; the first `computed` steps are right.
 
         Args:
             steps: the steps, in order; at most RECORDED_STEPS if there are uploads or downloads.
@@ -342,7 +342,7 @@ class Kompute:
         if profile is not None:
             for buffer in uploads:
                 self.upload(buffer)
-            # Nothing is downloaded here: the buffers are not current, so whoever reads them downloads them.
+            # Nothing is downloaded here: the buffers are not current, so a later read downloads them.
             uploads = downloads = ()
             works = [((step,), (), ()) for step in steps]
         for work in works:
@@ -361,7 +361,7 @@ class Kompute:
             buffer.current = True
 
     def _ended_early(self, steps: Sequence[KpStep]) -> DeviceError:
-        """What to raise where the driver ended a loop of a submission early."""
+        """The error to raise if the driver ended a loop of a submission early."""
         self._reset_status()
         plans = dict.fromkeys(step.plan for step in steps)
         return LoopEndedEarlyError(
@@ -422,15 +422,15 @@ class Kompute:
             return self._with_status(sequence, visible), steps
 
     def _with_status(self, sequence: Any, visible: Sequence[KpBuffer] = ()) -> Any:
-        """Ends a recording: makes the status, and what was written to `visible`, visible to the host."""
+        """Ends a recording: makes the status, and writes to the buffers `visible`, visible to the host."""
         sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*visible, self._status)]))
         return sequence
 
     def _submit(self, sequence: Any) -> None:
         """Runs a submission and waits for its end.
 
-        Kompute ignores what vkWaitForFences returns; the original kp also ignores what vkQueueSubmit returns. After a
-        VK_ERROR_DEVICE_LOST it continues as if the work had been done. Only the status says whether it was.
+        Kompute ignores the result of vkWaitForFences; the original kp also ignores that of vkQueueSubmit. After a
+        VK_ERROR_DEVICE_LOST it continues as if the work had been done. Only the status shows whether it was.
         """
         self._status.view[0] = 0
         try:
@@ -481,13 +481,13 @@ class Kompute:
         self._kept_pipelines = self._kept_pipelines - pipelines
 
     def upload(self, buffer: KpBuffer) -> None:
-        """Brings to the device what the host wrote to a buffer's view."""
+        """Copies to the device what the host wrote to a buffer's view."""
         if buffer.staged:
             with self.timed("upload", "view to device", size=buffer.view.size, submitted=True):
                 self._transfer(buffer, self._kp.OpTensorSyncDevice)
 
     def download(self, buffer: KpBuffer) -> None:
-        """Brings the content of a buffer to its view."""
+        """Copies the content of a buffer to its view."""
         if buffer.staged and not buffer.current:
             with self.timed("download", "device to view", size=buffer.view.size, submitted=True):
                 self._transfer(buffer, self._kp.OpTensorSyncLocal)
@@ -505,7 +505,7 @@ class Kompute:
 def _destroy(manager: Any, lock: Any, destroyed: list[bool]) -> None:
     """Destroys a device once no call runs: at the end of the process a daemon thread may still be in a call.
 
-    Daemon threads then wait for the lock until the process is gone: nobody could use what they compute.
+    Daemon threads then wait for the lock until the process ends: nobody could use their results.
     """
     lock.acquire()
     try:
@@ -517,22 +517,22 @@ def _destroy(manager: Any, lock: Any, destroyed: list[bool]) -> None:
 
 
 def _memory_left(manager: Any) -> list[int]:
-    """Bytes that the driver would still give of every heap; empty if the driver, or the original kp, does not say."""
+    """Free bytes of every heap, as the driver reports them; empty if the driver, or the original kp, does not."""
     return manager.get_memory_left() if hasattr(manager, "get_memory_left") else []
 
 
 def _new_tensor(manager: Any, words: int, kind: Any) -> Any:
-    """A new tensor of 32-bit words, which may have any value. The original kp can only copy those of an array."""
+    """A new tensor of 32-bit words with arbitrary values. The original kp can only copy those of an array."""
     if hasattr(manager, "empty"):
         return manager.empty(words, kind)
     return manager.tensor_t(np.empty(words, np.uint32), kind)
 
 
 def _give_pages_back(view: Bytes) -> None:
-    """Returns the pages of a CPU driver's new buffer to the system; a page takes memory again when it is written to.
+    """Returns the pages of a CPU driver's new buffer to the system; a page uses memory again when it is written to.
 
-    SwiftShader writes to all of a new buffer, and so does the original kp. So with them a buffer of 16 MiB adds 16 MiB
-    to the resident memory of the process. On Linux this function removes them again.
+    SwiftShader and the original kp write to all of a new buffer. With them a buffer of 16 MiB adds 16 MiB to the
+    resident memory of the process. On Linux this function removes them again.
     """
     advice = getattr(mmap, "MADV_DONTNEED", None)
     if advice is None:

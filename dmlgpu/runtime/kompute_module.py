@@ -1,4 +1,4 @@
-"""Chooses the build of Kompute: dmlgpu_kp, or the original kp if the environment says so."""
+"""Chooses the build of Kompute: dmlgpu_kp, or the original kp if DMLGPU_KOMPUTE is kp."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dmlgpu.runtime.settings import choice
 KP_VERSION = "0.9.0"
 PACKAGE = "dmlgpu-kp"
 PACKAGE_VERSION = "0.9.0.post8"
-# All names that dmlgpu uses. Kompute's later sources still say 0.9.0, but have renamed some of them.
+# All names that dmlgpu uses. Kompute's later sources still have version 0.9.0, but renamed some of them.
 NAMES = {
     "Manager": ("algorithm", "destroy", "get_device_properties", "sequence", "tensor_t"),
     "OpAlgoDispatch": (),
@@ -25,7 +25,7 @@ NAMES = {
 
 
 def kompute() -> Any:
-    """Kompute's module: dmlgpu_kp, or kp if DMLGPU_KOMPUTE says so. kp ends the process if a driver refuses something.
+    """Kompute's module: dmlgpu_kp, or kp if DMLGPU_KOMPUTE is kp. kp ends the process if a driver refuses a call.
 
     Raises:
         DeviceError: the module is not installed, or cannot be used.
@@ -69,5 +69,5 @@ def _is_complete(kp: Any) -> bool:
 
 
 def package_of(module: Any) -> str:
-    """The name of the package that has `module`, a result of `kompute`."""
+    """The name of the package that contains `module`, a result of `kompute`."""
     return "kp" if module.__name__ == "kp" else PACKAGE

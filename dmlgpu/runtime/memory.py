@@ -24,7 +24,7 @@ class Buffer(Generic[Handle]):
     free: list[tuple[int, int]]
     """(offset, size) of every free range, sorted by offset; ranges that touch are merged."""
     used: int = 0
-    """When a slice of it was last handed out: how many slices the allocator had handed out by then."""
+    """Number of slices that the allocator had allocated, at the last allocation from this buffer."""
 
     @property
     def is_empty(self) -> bool:
@@ -34,7 +34,7 @@ class Buffer(Generic[Handle]):
 
 @dataclass(frozen=True, eq=False)
 class Slice(Generic[Handle]):
-    """A part of a buffer; offset and size in bytes. It goes back to its allocator when nobody holds it any more."""
+    """A part of a buffer; offset and size in bytes. Its allocator reclaims it after the last reference is dropped."""
 
     buffer: Buffer[Handle]
     offset: int
@@ -42,19 +42,19 @@ class Slice(Generic[Handle]):
 
 
 class Allocator(Generic[Handle]):
-    """Hands out slices of buffers.
+    """Allocates slices of buffers.
 
-    A new buffer has room for more than its first slice if `step` and `growth` say so.
+    A new buffer has room for more than its first slice if `step` and `growth` demand it.
 
     Args:
-        create: makes a buffer of a size in bytes, or raises MemoryError.
+        create: creates a buffer of a size in bytes, or raises MemoryError.
         destroy: frees a buffer.
         shared: whether slices share buffers. If not, each slice has a buffer of its own.
         step: the bytes of a new buffer are rounded up to a multiple of this.
         growth: a new buffer is at least this many times as large as the largest buffer so far.
-        most: `step` and `growth` make no buffer larger than this, in bytes. If memory is too short for them, the new
+        most: `step` and `growth` enlarge a buffer up to this size in bytes. If memory is too short for them, the new
             buffer is only as large as its first slice.
-        keep: how many bytes of empty buffers are kept for later slices.
+        keep: bytes of empty buffers that are kept for later slices.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Allocator(Generic[Handle]):
         self._create, self._destroy = create, destroy
         self._shared, self._step, self._growth, self._most = shared, step, growth, most
         self.keep = keep
-        # Sorted by size: a slice takes the smallest buffer with room, so small slices seldom keep large buffers in use.
+        # Sorted by size: a slice uses the smallest buffer with room, so small slices seldom keep large buffers in use.
         self._buffers: list[Buffer[Handle]] = []
         # For each slice its buffer and the range of it that is not free: offset and size.
         self._taken: dict[weakref.ref[Slice[Handle]], tuple[Buffer[Handle], int, int]] = {}
-        # Slices that were dropped, by whatever thread, and whose ranges were not taken back yet.
+        # Slices that any thread has dropped, and whose ranges were not reclaimed yet.
         self._released: deque[weakref.ref[Slice[Handle]]] = deque()
         self._allocated = 0
 
@@ -92,7 +92,7 @@ class Allocator(Generic[Handle]):
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the buffers that slices in use take."""
+        """Bytes of the buffers that slices use."""
         self.collect()
         return sum(buffer.size - sum(size for _, size in buffer.free) for buffer in self._buffers)
 
@@ -113,14 +113,14 @@ class Allocator(Generic[Handle]):
         return self._take(self._new_buffer(needed), 0, size, needed)
 
     def _take(self, buffer: Buffer[Handle], i: int, size: int, needed: int) -> Slice[Handle]:
-        """The first `size` bytes of a free range; if slices share buffers, what is not `needed` of it stays free."""
+        """A slice of the first `size` bytes of a free range; if slices share buffers, it uses only `needed` bytes."""
         offset, room = buffer.free[i]
         taken = needed if self._shared else room
         part = Slice(buffer, offset, size)
         buffer.used = self._allocated
         rest = [(offset + taken, room - taken)] if room > taken else []
-        # Last, with nothing between them that Ctrl-C could end: no exception loses the range.
-        # A dropped slice is noted by a method of C: Ctrl-C could end one of Python before it has done anything.
+        # Last, with nothing between them that Ctrl-C could interrupt: no exception loses the range. A method of C notes
+        # a dropped slice: Ctrl-C could end one of Python before its first statement.
         self._taken[weakref.ref(part, self._released.append)] = buffer, offset, taken
         buffer.free[i : i + 1] = rest
         return part
@@ -129,7 +129,7 @@ class Allocator(Generic[Handle]):
         largest = self._buffers[-1].size if self._buffers else 0
         roomy = max(size, min(max(-(-size // self._step) * self._step, self._growth * largest), self._most))
         try:
-            # Whole slices of this size where they share buffers, so that these can fill a heap.
+            # If slices share buffers, a multiple of this size, so that such slices can fill a heap.
             size_in_bytes = roomy // size * size if self._shared else roomy
             handle = self._create(size_in_bytes)
         except MemoryError:
@@ -140,9 +140,9 @@ class Allocator(Generic[Handle]):
         return buffer
 
     def collect(self) -> None:
-        """Takes back the ranges of slices that were dropped, and destroys empty buffers beyond what is kept."""
+        """Reclaims the ranges of dropped slices, and destroys empty buffers beyond `keep` bytes."""
         while self._released:
-            # It leaves the queue last: if Ctrl-C comes before that, it is taken back again, which is harmless.
+            # It leaves the queue last: if Ctrl-C comes before, it is reclaimed again, which is harmless.
             released = self._released[0]
             buffer, begin, taken = self._taken[released]
             free = buffer.free

@@ -1,4 +1,4 @@
-"""Profiles: where the time of calls goes, as tables and as a trace."""
+"""Profiles: the times of calls, as tables and as a trace."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Profile:
         and the device's track the submitted work. A counter shows the bytes of tensors and of free memory.
         """
         process = os.getpid()
-        # A number that no thread has; Perfetto takes 0 for the main thread.
+        # A number of no thread; Perfetto treats 0 as the main thread.
         track = 1 + max(self._threads, default=0)
         names = {track: self.device} | self._threads
         entries: list[dict[str, Any]] = [_metadata(process, 0, "process_name", "dmlgpu")]
@@ -150,7 +150,7 @@ class Profile:
             f"tensors take {now.tensor_bytes:,} of them, at most {tensors:,}"
         )
 
-    # For other modules of this folder, not for users
+    # For other modules of this package, not for users
 
     def add(
         self,
@@ -173,12 +173,12 @@ class Profile:
         self._events.append(Event(kind, name, *times, thread, operator, size, elements, group_count, submitted))
 
     def add_memory(self, buffer_bytes: int, tensor_bytes: int) -> None:
-        """Adds what is in use now."""
+        """Adds the current use of memory."""
         self._memory.append(Memory(time.perf_counter() - self._origin, buffer_bytes, tensor_bytes))
 
     @contextmanager
     def waiting(self, lock: AbstractContextManager[Any]) -> Iterator[None]:
-        """Holds a lock in a block, and times the wait for it. Wherever Ctrl-C comes, the lock is released."""
+        """Holds a lock in a block, and times the wait for it. Whenever Ctrl-C comes, the lock is released."""
         begin = time.perf_counter()
         with lock:
             self.add("wait", "waiting for the device", begin, time.perf_counter())
@@ -199,7 +199,7 @@ def _metadata(process: int, track: int, kind: str, name: str) -> dict[str, Any]:
 
 
 def _arguments(event: Event) -> dict[str, Any]:
-    """What is known of an event besides its times."""
+    """The fields of an event, except its times."""
     values = {"name": event.name, "bytes": event.bytes, "elements": event.elements, "group_count": event.group_count}
     operator = {"operator": event.operator.summary} if event.operator else {}
     return operator | {name: value for name, value in values.items() if value}
@@ -212,7 +212,7 @@ RUN_COLUMNS = ("kind", "name", "count", "ms", "median", "least", "largest", "GB/
 
 
 def kind_rows(events: Sequence[Event]) -> list[tuple[str, ...]]:
-    """For every kind of event: the count, the time, the own time (without the events inside), and its share of all.
+    """For every kind of event: count, time, own time (without nested events), and its share of all own time.
 
     Args:
         events: in the order of `Profile.events`.

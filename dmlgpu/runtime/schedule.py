@@ -1,6 +1,6 @@
-"""Decides which steps share a submission and where barriers stand, and learns how long steps take.
+"""Groups steps into submissions, places barriers, and measures the speed of steps.
 
-Nothing here knows Kompute or Vulkan. A buffer is any object.
+It is independent of Kompute and Vulkan. A buffer is any object.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-# The submissions of a call are cached, to be run again, if it has at most this many steps. A batch submits its pending
-# steps when it has this many.
+# Maximum number of steps of a call whose submissions are cached, to be run again. A batch submits its pending steps
+# when it has this many.
 RECORDED_STEPS = 64
-# A submission of several steps should take no longer than this. Python handles Ctrl-C only between submissions, and
-# watchdogs reset a GPU that is busy with one submission for seconds.
+# Maximum duration of a submission of several steps. Python handles Ctrl-C only between submissions, and watchdogs reset
+# a GPU that is busy with one submission for seconds.
 SUBMISSION_SECONDS = 0.2
-# A submission that takes less time is not measured: most of its time is not spent in its steps.
+# A shorter submission is not measured: most of its time is not spent in its steps.
 _MEASURED_SECONDS = 0.001
 
 B = TypeVar("B")
-# A buffer, and the offset in it where a segment of a tensor, or scratch memory, begins. What begins at two places never
-# overlaps, so steps share memory only if they name the same place.
+# A buffer, and the offset in it where a segment of a tensor, or scratch memory, begins. Ranges that begin at two places
+# never overlap, so steps share memory only if they name the same place.
 Place = tuple[B, int]
 
 
 @dataclass(eq=False)
 class Timing:
-    """The speed of a pipeline, as its submissions show. Equal only to itself."""
+    """The measured speed of a pipeline. Equal only to itself."""
 
     seconds_per_element: float
-    """As last measured; before that, as assumed."""
+    """The last measurement; before the first, the assumed value."""
     has_run: bool = False
     """Whether the pipeline has run. The first run may take long, and is not measured."""
     is_too_slow: bool = False
@@ -38,18 +38,18 @@ class Timing:
 
 @dataclass(frozen=True, eq=False)
 class Step(Generic[B]):
-    """What this module needs of a dispatch. Equal only to itself."""
+    """The parts of a dispatch that this module needs. Equal only to itself."""
 
     reads: frozenset[Place[B]]
     writes: frozenset[Place[B]]
     elements: int
-    """How many elements it looks at."""
+    """Number of elements that it loads."""
     timing: Timing
-    """The speed of its pipeline, shared with all steps of that."""
+    """The speed of its pipeline, shared by all steps of the pipeline."""
 
     @property
     def seconds(self) -> float:
-        """How long it should take."""
+        """Its expected duration."""
         return self.elements * self.timing.seconds_per_element
 
 
@@ -67,7 +67,7 @@ def submissions(steps: Iterable[S], *, has_barriers: bool) -> Iterator[list[S | 
     """Cuts steps into submissions, with the barriers that they need.
 
     The device may run the steps of a submission in any order, or at the same time. A step that reads what an earlier
-    one of its submission wrote, or that writes what an earlier one read or wrote, needs a barrier between the two. The
+    step of its submission wrote, or that writes what an earlier one read or wrote, needs a barrier between the two. The
     host waits for the end of a submission before it starts the next. Each submission costs time, so there are as few as
     possible: a new one begins where steps together should take longer than SUBMISSION_SECONDS, and for each barrier if
     Kompute has none. In this picture `a>b` reads a and writes b:
@@ -102,11 +102,11 @@ def submissions(steps: Iterable[S], *, has_barriers: bool) -> Iterator[list[S | 
 
 
 def learn(steps: Sequence[Step[Any]], seconds: float) -> bool:
-    """Corrects the seconds per element of a submission's pipelines by the time that the submission took.
+    """Updates the seconds per element of a submission's pipelines by the time of the submission.
 
     Args:
-        steps: those of the submission.
-        seconds: the time from its begin to its end.
+        steps: the steps of the submission.
+        seconds: the duration of the submission.
 
     Returns:
         Whether the same steps should be cut into submissions again: this submission was measured, has several steps,

@@ -1,4 +1,4 @@
-"""Environment variables; all that can be on allow the same words for on and off."""
+"""Environment variables; all switches allow the same words for on and off."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def switch(name: str) -> bool:
 
 
 def level(name: str) -> str | None:
-    """The level of Python's logging that a variable asks for, INFO or DEBUG; None if it is off, as in `switch`.
+    """The level of Python's logging that a variable names, INFO or DEBUG; None if it is off, as in `switch`.
 
     Raises:
         SettingError: it has another value.
@@ -38,7 +38,7 @@ def setting(name: str) -> str | None:
 
 
 def choice(name: str, allowed: tuple[str, ...]) -> str | None:
-    """The word of `allowed` that a variable holds, in upper or lower case; None if it is empty or not set.
+    """The value of a variable, one of `allowed`, in upper or lower case; None if it is empty or not set.
 
     Raises:
         SettingError: it has another value.

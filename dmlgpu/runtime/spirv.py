@@ -19,7 +19,7 @@ from dmlgpu.lowering.plan import Shader
 # Ten times the largest module: a longer file is not from the build.
 _MOST_BYTES = 1 << 20
 _HEADER_BYTES = 20
-# SPIR-V's numbers: of instructions, of a decoration, and of what _SPEC_OP computes from constants in our modules.
+# SPIR-V's numbers of instructions, of a decoration, and of the operations of _SPEC_OP in our modules.
 _TYPE_BOOL, _TRUE, _FALSE, _CONSTANT, _COMPOSITE = 20, 41, 42, 43, 44
 _SPEC_TRUE, _SPEC_FALSE, _SPEC_CONSTANT, _SPEC_COMPOSITE, _SPEC_OP, _FUNCTION, _DECORATE = 48, 49, 50, 51, 52, 54, 71
 _SPEC_ID = 1
@@ -47,7 +47,7 @@ MEND = "reinstall dmlgpu (in a checkout: make demo; if a build is running there,
 
 @cache
 def load(module: str) -> bytes:
-    """The SPIR-V of a module, by its name in CMakeLists.txt. It is checked when it is first loaded.
+    """The SPIR-V of a module, by its name in CMakeLists.txt; checked at its first load.
 
     Raises:
         DeviceError: the module or layouts.json is missing, or they are not of one build; the message names the file.
@@ -62,19 +62,19 @@ def load(module: str) -> bytes:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the constants of a module are, by name, as shaders/build.py found them in it."""
+    """The constants of a module by name, as shaders/build.py read them from it."""
 
     constants: Mapping[str, int]
-    """The number of each specialization constant: its constant_id."""
+    """Number of each specialization constant: its constant_id."""
     push: Mapping[str, tuple[int, int]]
-    """The first word of each push constant, and how many words it has."""
+    """First word of each push constant, and its number of words."""
     sha256: str
-    """The digest of the module."""
+    """Digest of the module."""
 
 
 @cache
 def layouts() -> dict[str, Any]:
-    """What layouts.json says of each module; errors as `load`."""
+    """The entry of layouts.json for each module; errors as `load`."""
     try:
         return {**json.loads(_read(_FOLDER / _LAYOUTS))}
     except (ValueError, TypeError) as error:
@@ -83,7 +83,7 @@ def layouts() -> dict[str, Any]:
 
 @cache
 def layout_of(module: str) -> Layout:
-    """The layout of one module; errors as `load`. A call needs few of those that are listed."""
+    """The layout of one module; errors as `load`. A call needs few of all layouts."""
     entry = layouts().get(module)
     if entry is None:
         raise DeviceError(f"{_FOLDER / _LAYOUTS} has no shader {module}; {MEND}")
@@ -102,7 +102,7 @@ def _damaged(error: Exception) -> DeviceError:
 
 
 def constant_words(shader: Shader) -> list[int]:
-    """The specialization constants of a shader as words, in the order of their numbers; 0 for numbers not in use.
+    """The specialization constants of a shader as words, in the order of their numbers; 0 for unused numbers.
 
     Raises:
         DeviceError: as `load`; or the shader and its module have different names of constants.
@@ -115,15 +115,15 @@ def constant_words(shader: Shader) -> list[int]:
     return words
 
 
-# Kernels whose loops have constants as counts: SwiftShader unrolls what it can count, and takes minutes and all memory.
+# Kernels whose loop counts are constants: SwiftShader unrolls loops with known counts, for minutes and with all memory.
 _UNROLLED = ("pool_small", "pool_backward_small")
 
 
 def specialized(shader: Shader) -> tuple[bytes, list[int]]:
-    """The SPIR-V of a shader, and the words of the specialization constants that it still has.
+    """The SPIR-V of a shader, and the words of the specialization constants that remain in it.
 
-    It has constants in their place: SwiftShader runs all that specialization constants rule out, but not what constants
-    do. Errors as `constant_words`.
+    The others are replaced by constants: SwiftShader runs code that a specialization constant excludes, but not code
+    that a constant excludes. Errors as `constant_words`.
     """
     code, constants = load(shader.module), constant_words(shader)
     if shader.variant.startswith(_UNROLLED):

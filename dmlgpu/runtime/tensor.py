@@ -27,7 +27,7 @@ class Owner(Protocol):
     _engine: Engine
 
 
-# Elements that are printed, and bytes of a tensor whose elements are, at most.
+# Maximum number of printed elements, and maximum size in bytes of a tensor whose elements are printed.
 _SHOWN, _SHOWN_BYTES = 6, 1 << 20
 
 
@@ -144,15 +144,15 @@ class DeviceTensor:
         return self.numpy().item()
 
     def tolist(self) -> Any:
-        """The elements as Python numbers, in lists of lists; of a tensor without dimensions the number."""
+        """The elements as Python numbers, in nested lists; the number if the tensor has no dimensions."""
         return self.numpy().tolist()
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """What NumPy's functions do with it: those of `_ON_DEVICE` are dmlgpu's, for all others it is downloaded."""
+        """Runs NumPy's functions of `_ON_DEVICE` as dmlgpu's on the device; for all others downloads the tensor."""
         if function in _IN_MEMORY:
             raise TypeError(f"np.{function.__name__}: {self.description} is in device memory")
         if function not in _ON_DEVICE:
-            return function._implementation(*args, **kwargs)  # which makes arrays of tensors, and writes to none
+            return function._implementation(*args, **kwargs)  # converts tensors to arrays, and writes to none
         arguments = inspect.signature(function).bind(*args, **kwargs).arguments
         options = {name: value for name, value in arguments.items() if value is not np._NoValue}
         x = options.pop(next(iter(options)))
@@ -171,12 +171,12 @@ class DeviceTensor:
         return self.numpy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0  # kDLCPU: what is exported is a copy there
+        return 1, 0  # kDLCPU: an export is a copy on the host
 
-    if not TYPE_CHECKING:  # or type checkers would accept every attribute
+    if not TYPE_CHECKING:  # otherwise type checkers would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
-            # Libraries look for names with an underscore, and do without them.
+            # Libraries look up names with an underscore, and work without them.
             hint = f"; use .numpy().{name}" if hasattr(np.ndarray, name) else "; .numpy() returns an array"
             hint = f"; use np.{name} or dmlgpu.{name}" if name in _ON_DEVICE.values() else hint
             hint = "" if name.startswith("_") else hint
@@ -213,12 +213,12 @@ class DeviceTensor:
 
     @property
     def description(self) -> str:
-        """What it is, without its elements, for messages."""
+        """Type, shape and device, without elements, for messages."""
         shape = "" if self.shape == self.desc.sizes else f" of shape {self.shape}"
         return f"<dmlgpu.DeviceTensor {self.desc}{shape} on device {self._engine.kompute.label}>"
 
     def __repr__(self) -> str:
-        """`description` with a few elements, unless they would take long to download, or are not computed yet."""
+        """`description` with a few elements, unless downloading them is slow or they are not computed yet."""
         if self.nbytes > _SHOWN_BYTES or self._engine.batches:
             return self.description
         try:
@@ -229,7 +229,7 @@ class DeviceTensor:
         return f"{self.description[:-1]}: {first[:-1]}{more}>"
 
 
-# NumPy's functions that run on the device, by the names of dmlgpu's.
+# NumPy's functions that run on the device, with the names of dmlgpu's.
 _ON_DEVICE: dict[Any, str] = {
     getattr(np, name): name
     for name in ("argmax", "argmin", "cumulative_prod", "cumulative_sum", "max", "mean", "min", "prod", "sum")
@@ -261,14 +261,14 @@ for _name in (
     setattr(DeviceTensor, _name, _refused(_name))
 
 
-# For other modules of this folder, not for users
+# For other modules of this package, not for users
 
 
 def of_array(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
     """A tensor with the elements of an array. Bytes between them are arbitrary if there is one segment, else 0.
 
     Raises:
-        DescriptorError: x is not as `desc` says; the message begins with `field`.
+        DescriptorError: x does not match `desc`; the message begins with `field`.
         OutOfMemoryError: it does not fit.
     """
     with device._engine.lock:
@@ -279,7 +279,7 @@ def of_array(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTen
 
 
 def staged_copy(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
-    """As `of_array`, but not uploaded yet: the elements are in the views only. The caller holds the lock."""
+    """As `of_array`, but not uploaded yet: only the views have the elements. The caller holds the lock."""
     tensor = DeviceTensor(device, desc)
     check(desc, field, x)
     with device._engine.kompute.timed("upload", "array to view", size=x.nbytes):
@@ -292,7 +292,7 @@ def staged_copy(device: Owner, desc: TensorDesc, x: Array, field: str) -> Device
 
 
 def of_bytes(device: Owner, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
-    """A tensor whose whole buffer is given; errors as `of_array`."""
+    """A tensor with these bytes as its whole buffer; errors as `of_array`."""
     with device._engine.lock:
         device._engine.kompute.check_fits(desc.size_in_bytes)
         tensor = DeviceTensor(device, desc)
@@ -303,7 +303,7 @@ def of_bytes(device: Owner, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
 
 
 def _fill(views: list[Bytes], memory: Iterable[Bytes]) -> None:
-    """Writes parts of a tensor's memory to its views, one behind the other."""
+    """Writes slices of a tensor's memory to its views, one after the other."""
     left = iter(views)
     view = next(left)
     for part in memory:
@@ -324,7 +324,7 @@ def view_of(tensor: DeviceTensor, desc: TensorDesc, shape: tuple[int, ...]) -> D
 
 
 def check_owns(device: Owner, tensor: DeviceTensor) -> None:
-    """Raises a DeviceError where a tensor is on another device."""
+    """Raises a DeviceError if a tensor is on another device."""
     if tensor.device is not device:
         again = ": the same one, opened another time" if tensor.device.info == device.info else ""
         raise DeviceError(f"{tensor.description} is on another device than {device!r}{again}")

@@ -1,7 +1,7 @@
-"""What differs from device to device: the limits of plans, and how memory is handed out.
+"""Differences between devices: the limits of plans, and the policy of memory.
 
-Three things decide it, each in its own section: what Vulkan and Kompute allow, what we chose for a class of devices,
-and what a driver does badly.
+They follow from three causes, each in its own section: limits of Vulkan and Kompute, choices for a class of devices,
+and weaknesses of drivers.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from dmlgpu.runtime.drivers import DeviceInfo
 from dmlgpu.runtime.memory import ALIGNMENT
 from dmlgpu.runtime.schedule import SUBMISSION_SECONDS
 
-# What Vulkan and Kompute allow
+# Limits of Vulkan and Kompute
 
 # kp counts the bytes of a buffer in 32 bits.
 _KP_MAX_BYTES = (1 << 32) - ALIGNMENT
 
 
 def _largest_buffer(info: DeviceInfo) -> int:
-    """The most bytes of a buffer, a multiple of ALIGNMENT."""
+    """Largest size of a buffer in bytes, a multiple of ALIGNMENT."""
     # A buffer may need more memory than its size: on SwiftShader, one of max_memory_allocation_size does not fit.
     largest = min(info.max_storage_buffer_range, info.max_memory_allocation_size - ALIGNMENT, _KP_MAX_BYTES)
     return largest // ALIGNMENT * ALIGNMENT
 
 
-# What we chose for a class of devices: CPU drivers, or GPUs of any kind
+# Choices for a class of devices: CPU drivers, or GPUs of any kind
 
 # Invocations of a workgroup, for both classes.
 _GROUP_SIZE = 64
@@ -37,26 +37,27 @@ _GROUP_SIZE = 64
 # 1300 on SwiftShader. ARGMAX of (4096, 1024) and pooling are as fast with 8 groups as with 64.
 _CPU_GROUPS_PER_CORE = 4
 _GPU_GROUPS = 4096
-# Loads of an invocation, at least, if several invocations share an output and a second pass combines their partials.
+# Minimum number of loads of an invocation, if several invocations share an output and a second pass combines their
+# partials.
 _CPU_LEAST_LOADS, _GPU_LEAST_LOADS = 1024, 16
 # Seconds per element on a slow device, because a watchdog resets a GPU that is busy for seconds. LOG_SUM_EXP has 200
 # instructions for each element: the VideoCore VII of a Raspberry Pi 5 needs 5 ns for them (38 billion in a second), and
 # a GeForce GTX 660 0.2 ns. lavapipe and SwiftShader on two cores need 10 ns for pool_direct.comp.
 _SECONDS_PER_ELEMENT = 10e-9
 _DISCRETE_SECONDS_PER_ELEMENT = 0.5e-9
-# Dispatches of a plan, at most. First plans assume a slow device, so that large operators take many.
+# Maximum number of dispatches of a plan. First plans assume a slow device, so large operators need many.
 _GPU_DISPATCHES = 1 << 14
-# Buffers for tensors. A pipeline is bound to buffers, and building a pipeline takes 50 to 250 ms. So tensors share
-# buffers, and with them pipelines. On a CPU driver, memory that nobody writes to costs at most 0.5 ms for each MiB
-# when its buffer is made (SwiftShader), and nothing later (see kompute.py). So a buffer there has room for many
-# tensors, and each new buffer has more room than the last.
+# Buffers for tensors. A pipeline is bound to buffers, and building a pipeline takes 50 to 250 ms. Therefore tensors
+# share buffers, and with them pipelines. On a CPU driver, memory that nobody writes to costs at most 0.5 ms per MiB
+# when its buffer is created (SwiftShader), and nothing later (see kompute.py). A buffer there therefore has room for
+# many tensors, and each new buffer has more room than the last.
 
 _CPU_STEP, _CPU_GROWTH, _CPU_MOST = 24 << 20, 4, 96 << 20
-# On a GPU that shares the host's memory, a new buffer has less than 1 MiB of room left over.
+# On a GPU that shares the host's memory, a new buffer has less than 1 MiB of spare room.
 _SHARED_STEP = 1 << 20
 # Buffers of up to this size are copied between host and device in the submissions of steps. On two cores of lavapipe
-# and SwiftShader a further submission costs 30 to 60 us. A copy of 1 MiB costs as much; one of 64 KiB costs too little
-# to be seen.
+# and SwiftShader another submission costs 30 to 60 us. A copy of 1 MiB costs as much; that of 64 KiB is too cheap to
+# measure.
 SMALL_COPY_BYTES = 64 << 10
 # Elsewhere each tensor has its own buffer, because Kompute copies whole buffers between host and device. Sizes are
 # rounded up, so that tensors of similar sizes can use the same buffer, one after the other.
@@ -81,7 +82,7 @@ def assumed_seconds_per_element(info: DeviceInfo) -> float:
     return _DISCRETE_SECONDS_PER_ELEMENT if info.type == "discrete" else _SECONDS_PER_ELEMENT
 
 
-# What a driver does badly
+# Weaknesses of drivers
 
 # llvmpipe silently ends long loops: plans keep to `Limits.invocation_loads` on every driver. SwiftShader unrolls no
 # loops over local arrays, and loads four words as fast as a vector.
@@ -91,7 +92,7 @@ def _is_swiftshader(info: DeviceInfo) -> bool:
     return "SwiftShader" in info.driver
 
 
-# What follows from all three
+# Limits and policy that follow
 
 
 def device_limits(info: DeviceInfo) -> Limits:
@@ -123,7 +124,7 @@ class MemoryPolicy(TypedDict):
 
 
 def tensor_memory(info: DeviceInfo) -> MemoryPolicy:
-    """How the memory of tensors is handed out."""
+    """The memory policy of tensors."""
     heap, largest = info.heaps[info.host_heap], _largest_buffer(info)
     step, growth, most = _SHARED_STEP if info.unified else _OWN_STEP, 0, largest
     if info.unified and _is_cpu(info):
