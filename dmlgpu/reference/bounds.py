@@ -35,7 +35,7 @@ import numpy as np
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import Array
 
-# A function of an operator's inputs. It gives, for each output, the greatest allowed difference of each element.
+# A function of an operator's inputs that returns, for each output, the largest allowed difference of each element.
 Bounds = Callable[..., tuple[Array, ...]]
 
 U = 2.0**-23
@@ -58,7 +58,7 @@ def bounds(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = Execution
         flags: as for `Device.compile`.
 
     Returns:
-        For each output an array of float64 of its sizes: the greatest allowed difference of each element, inf where any
+        For each output an array of float64 of its sizes: the largest allowed difference of each element, inf if any
         result is allowed. None: each element has the oracle's bits.
     """
     found = bounds_of(desc.canonical())
@@ -79,12 +79,12 @@ def bounds_of(desc: OperatorDesc) -> Bounds | None:
 
 @dataclass(frozen=True)
 class Terms:
-    """What the error of each sum depends on."""
+    """The properties of a sum's terms that determine its error."""
 
     count: Array | int
-    """The number of its terms."""
+    """Number of terms."""
     total: Array
-    """The sum of the terms' absolute values."""
+    """Sum of the terms' absolute values."""
     finite: Array | np.bool
     """Whether all terms are finite."""
 
@@ -95,38 +95,38 @@ def terms_of(rows: Array) -> Terms:
 
 
 def summed(add: Callable[[Array], Array], terms: Array) -> Terms:
-    """The `Terms` of the sums that `add` makes of terms."""
+    """The `Terms` of the sums of `terms` that `add` computes."""
     infinite = add((~np.isfinite(terms)).astype(np.float64))
     return Terms(add(np.ones(terms.shape)), add(np.abs(terms)), infinite == 0)
 
 
 def sum_error(terms: Terms, multiplications: int) -> Array:
-    """How far a sum may be off; inf where it may leave the range of float32."""
+    """The largest error of a sum; inf if the sum may leave the range of float32."""
     error = (4 + multiplications) * U * terms.total + terms.count * _FLUSHED
     return np.where(terms.total <= _LARGEST, error, np.where(terms.finite, np.inf, 0))
 
 
 def prefix_error(total: Array, count: Array) -> Array:
-    """How far a cumulative sum may be off, which stays in range on its way."""
+    """The largest error of a cumulative sum; 0 if `total`, the sum of absolute values, is not finite."""
     return np.where(np.isfinite(total), 4 * U * total + count * _FLUSHED, 0)
 
 
 def relative_error(value: Array, units: Array | float) -> Array:
-    """`units` times U of a value; 0 where it is no finite number."""
+    """`units` times U of a value; 0 if the value is not finite."""
     return units * U * np.where(np.isfinite(value), np.abs(value), 0)
 
 
 def through(function: Callable[[Array], Array], total: Array, error: Array) -> Array:
-    """How far an increasing function of a sum may be off, if the sum may be off by `error`."""
+    """The largest error of an increasing function of a sum whose error is at most `error`."""
     value = function(total)
     off = np.maximum(np.abs(function(total + error) - value), np.abs(function(np.maximum(total - error, 0)) - value))
-    # The function may have no value where the sum may be 0 or less.
+    # The function may be undefined if the sum may be 0 or less.
     off = np.where(np.isnan(off), np.inf, off)
     return np.where(error == np.inf, np.inf, np.where(np.isfinite(total) & (total > -error), off, 0))
 
 
 def rounded(error: Array, value: Array, dtype: np.dtype[np.generic]) -> Array:
-    """`error`, plus that of rounding to the output's type, twice: the device rounds, and so does the oracle."""
+    """`error`, plus that of rounding to the output's type, once by the device and once by the oracle."""
     info = np.finfo(dtype)  # type: ignore[type-var]
     steps = 2 * float(info.eps) * np.abs(value) + max(float(info.smallest_subnormal), _FLUSHED)
     bound = np.where(np.isfinite(value), error + steps, error)

@@ -28,7 +28,7 @@ def _exact(desc: CumulativeOperatorDesc, x: Array) -> Array:
 
 
 def _along(desc: CumulativeOperatorDesc, x: Array, scan: Callable[[Array], Array], first: float) -> Array:
-    """What `scan` makes of each line in its order; exclusive values are shifted, behind the first one."""
+    """The results of `scan` for each line, in the order of the axis direction; exclusive values follow `first`."""
     step = 1 if desc.axis_direction is AxisDirection.INCREASING else -1
     values = scan(np.moveaxis(x, desc.axis, -1)[..., ::step])
     if desc.is_exclusive:
@@ -37,10 +37,10 @@ def _along(desc: CumulativeOperatorDesc, x: Array, scan: Callable[[Array], Array
 
 
 def _products(lines: Array) -> Array:
-    """Each element times those before it.
+    """Cumulative products.
 
-    Mantissas and exponents are kept apart: the product of many mantissas would be too small for a float64. In each step
-    an element is multiplied by the one at a distance, which has twice as many factors as in the step before.
+    Mantissas and exponents are separate: the product of many mantissas would be too small for a float64. Each step
+    multiplies an element by the one at a distance; the distance, and with it the number of factors, doubles.
     """
     mantissas, exponents = np.frexp(lines)
     exponents = exponents.astype(np.int64)

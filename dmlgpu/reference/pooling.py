@@ -52,10 +52,10 @@ def average_pooling(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array,
 
 
 def exactly_averaged(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
-    """As `average_pooling`; but the values are rounded once, from exact sums."""
+    """As `average_pooling`, but the values are rounded once, from exact sums."""
     finite = np.isfinite(x)
     totals = sums(desc, units(np.where(finite, x, 0)))
-    # Of infinities and NaN alone: the sum of the others may overflow.
+    # Only infinities and NaN: the sum of the others may overflow.
     specials = sums(desc, np.where(finite, 0, x).astype(np.float64))
     specials[np.isnan(specials)] = np.nan
     divisors = np.broadcast_to(counts(desc, x.shape), totals.shape)
@@ -85,7 +85,7 @@ def _of_average_pooling(desc: AveragePooling1OperatorDesc) -> Bounds:
 
 
 def counts(desc: _Averaging, shape: tuple[int, ...]) -> Array:
-    """By how many elements the sum of each window is divided."""
+    """The divisor of each window's sum, in elements."""
     if not desc.include_padding:
         return sums(desc, np.ones(shape))
     rows = zip(
@@ -122,7 +122,7 @@ def quantized_average_pooling(
 
 
 def _rounded_quotients(totals: Array, divisors: Array, input_scale: float, output_scale: float) -> Array:
-    """The integers nearest to totals * input_scale / (divisors * output_scale); 0 where that is undefined."""
+    """The integers nearest to totals * input_scale / (divisors * output_scale); 0 if that is undefined."""
     if not np.isfinite([input_scale, output_scale]).all() or output_scale == 0:
         with np.errstate(all="ignore"):
             limits = totals * input_scale / np.float64(output_scale)
@@ -177,12 +177,12 @@ def _of_average_pooling_grad(desc: AveragePoolingGradOperatorDesc) -> Bounds:
 
 
 def _of_gathered(gather: Callable[[Array], Array], terms: Array, dtype: np.dtype[np.generic]) -> Array:
-    """The bound of the sums that `gather` makes of terms. A term may be a quotient, with an error of at most 2 U."""
+    """The bound of the sums of terms that `gather` computes. A term may be a quotient, with an error of at most 2 U."""
     return rounded(sum_error(summed(gather, terms), 2), gather(terms), dtype)
 
 
 def averaged(desc: AveragePoolingGradOperatorDesc) -> AveragePooling1OperatorDesc:
-    """The pooling that `desc` is the gradient of."""
+    """The pooling whose gradient `desc` computes."""
     target = TensorDesc(desc.input_gradient_tensor.data_type, desc.input_gradient_tensor.sizes)
     return AveragePooling1OperatorDesc(
         desc.output_gradient_tensor, target, desc.strides, desc.window_size, desc.start_padding, desc.end_padding,
@@ -191,7 +191,7 @@ def averaged(desc: AveragePoolingGradOperatorDesc) -> AveragePooling1OperatorDes
 
 
 def shares(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Array:
-    """The share of its gradient that every window gives to each of its elements."""
+    """Each window's gradient divided by its count: the share of each of its elements."""
     pooled = averaged(desc)
     with np.errstate(all="ignore"):
         share: Array = gradient.astype(np.float64) / counts(pooled, pooled.input_tensor.sizes)
@@ -199,7 +199,7 @@ def shares(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Array:
 
 
 def gathered(desc: AveragePooling1OperatorDesc, terms: Array) -> Array:
-    """For every element the sum of the terms of the windows that hold it."""
+    """For every element the sum of the terms of the windows that contain it."""
     total = np.zeros(desc.input_tensor.sizes)
     with np.errstate(all="ignore"):
         for windows, elements in _elements(desc, total.shape):
@@ -227,7 +227,7 @@ def _of_max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> Bounds:
 
 
 def winners(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, Array]:
-    """The gradients of the windows, and the index of the element that each adds to; -1: none."""
+    """The gradients of the windows, and the index of the element that each is added to; -1: none."""
     if desc.indices_tensor is not None:
         return inputs[0], _inside(desc, inputs[1])
     x, gradient = inputs
@@ -242,7 +242,7 @@ def winners(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, Ar
 
 
 def _inside(desc: MaxPoolingGradOperatorDesc, indices: Array) -> Array:
-    """The indices that lie between the first and the last element of their windows; the others become -1."""
+    """The indices between the first and the last element of their windows; the others become -1."""
     sizes = desc.output_gradient_tensor.sizes
     inside = indices < desc.output_gradient_tensor.element_count
     found = np.where(inside, indices, 0).astype(np.int64)
@@ -257,7 +257,7 @@ def _inside(desc: MaxPoolingGradOperatorDesc, indices: Array) -> Array:
 
 
 def scattered(desc: MaxPoolingGradOperatorDesc, where: Array, terms: Array) -> Array:
-    """For every element the sum of the terms of the windows whose index it is."""
+    """For every element the sum of the terms of the windows that have its index."""
     total = np.zeros(desc.output_gradient_tensor.element_count)
     with np.errstate(all="ignore"):
         np.add.at(total, where[where >= 0], terms[where >= 0])
@@ -265,7 +265,7 @@ def scattered(desc: MaxPoolingGradOperatorDesc, where: Array, terms: Array) -> A
 
 
 def max_unpooling(desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> tuple[Array, ...]:
-    """Writes the elements at their indices, in order: the last of those with equal indices stays."""
+    """Writes the elements at their indices, in order: the last of several with equal indices stays."""
     output = np.zeros(desc.output_tensor.element_count, x.dtype)
     for value, index in zip(x.reshape(-1), indices.reshape(-1).tolist(), strict=True):
         if index < output.size:
@@ -274,7 +274,7 @@ def max_unpooling(desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> t
 
 
 def roi_pooling(desc: RoiPoolingOperatorDesc, x: Array, rois: Array) -> tuple[Array, ...]:
-    """The maxima of the bins of each region; 0 where a bin is empty."""
+    """The maxima of the bins of each region; 0 for empty bins."""
     output = np.zeros(desc.output_tensor.sizes, x.dtype)
     batches, channels, *size = x.shape
     corners = _corners(rois[0, 0, :, 1:], desc.spatial_scale)
@@ -285,7 +285,7 @@ def roi_pooling(desc: RoiPoolingOperatorDesc, x: Array, rois: Array) -> tuple[Ar
         for (i, rows), (j, columns) in itertools.product(*map(enumerate, bins)):
             elements = x[int(batch), :, rows, columns].reshape(channels, -1)
             if elements.size:
-                # The first NaN, or else the first maximum.
+                # The first NaN, or otherwise the first maximum.
                 output[r, :, i, j] = elements[np.arange(channels), elements.argmax(1)]
     return (output,)
 
@@ -300,7 +300,7 @@ def _corners(corners: Array, scale: float) -> list[list[int]]:
 
 
 def _bins(first: int, last: int, count: int, size: int) -> list[slice]:
-    """The bins from first to last, of which one begins and ends with the elements that it shares with a neighbour."""
+    """The bins from first to last. Adjacent bins that share an element both contain it."""
     elements = max(last - first + 1, 1)
     begins = [first + i * elements // count for i in range(count)]
     ends = [first - (-(i + 1) * elements // count) for i in range(count)]
@@ -321,10 +321,10 @@ _Windowed = _Averaging | LpPooling1OperatorDesc | MaxPooling2OperatorDesc
 
 
 def _elements(desc: _Windowed, shape: tuple[int, ...]) -> Iterator[tuple[Any, Any]]:
-    """Goes through the positions in a window, in row-major order.
+    """Iterates over the positions in a window, in row-major order.
 
     Yields, for each position, the windows whose element at that position lies in the input, and these elements; both as
-    index expressions. Positions that lie in the input for no window are left out: there may be very many.
+    index expressions. Positions that lie in the input for no window are skipped: there may be very many.
     """
     sizes = desc.output_tensor.sizes
     reaching = [

@@ -29,8 +29,8 @@ from dmlgpu.reference.bounds import Bounds, U, bounds_of, relative_error, rounde
 
 def arg(desc: ArgOperatorDesc, x: Array) -> tuple[Array, ...]:
     """The indices."""
-    # NumPy's argmax and argmin follow all the rules: the first of equal elements, the first NaN before all else,
-    # -0 equal to +0. The last of equal elements is the first of the reversed row.
+    # NumPy's argmax and argmin follow all the rules: the first of equal elements, the first NaN before all others, -0
+    # equal to +0. The last of equal elements is the first of the reversed row.
     argument = np.argmax if isinstance(desc, ArgmaxOperatorDesc) else np.argmin
     rows = rows_of(x, desc.axes)
     if desc.axis_direction is AxisDirection.INCREASING:
@@ -50,7 +50,7 @@ def reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
 
 
 def exactly_reduced(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
-    """As `reduce`; but of floats the values are rounded once, from exact sums."""
+    """As `reduce`, but floats are rounded once, from exact sums."""
     if desc.function in _SELECTIONS or x.dtype.kind != "f":
         return reduce(desc, x)
     rows, output = rows_of(x, desc.axes), desc.output_tensor
@@ -69,8 +69,8 @@ def extremum(desc: ExtremumOperatorDesc, x: Array) -> tuple[Array, ...]:
 def top_k(desc: TopK1OperatorDesc, x: Array) -> tuple[Array, ...]:
     """The values, and their indices."""
     rows = np.moveaxis(x, desc.axis, -1)
-    # NumPy's stable sort has all rules for the least elements: NaN last, -0 equal to +0, equal ones by their index. For
-    # the greatest ones the order of the reversed row is reversed.
+    # NumPy's stable sort follows all rules for the least elements: NaN last, -0 equal to +0, equal elements by index.
+    # For the greatest elements the order of the reversed row is reversed.
     if desc.axis_direction is AxisDirection.INCREASING:
         order = np.argsort(rows, axis=-1, kind="stable")
     else:
@@ -101,7 +101,7 @@ def _words(row: Array, of_squares: bool) -> list[int]:
 
 
 def units(x: Array) -> Array:
-    """Finite floats in units of 2^-149, as Python's integers: every float32 is one, and float64 holds all of them."""
+    """Finite floats as Python integers, in units of 2^-149: exact, because a float64 holds each scaled float32."""
     return np.array(list(map(int, np.ldexp(x.astype(np.float64), 149).flat)), object).reshape(x.shape)
 
 
@@ -113,7 +113,7 @@ def _exact_squares(row: Array, *, root: bool) -> np.floating[Any]:
     total = (units(row) ** 2).sum()
     if not root:
         return nearest(Fraction(total, 1 << 298), row.dtype)
-    # 64 bits more of the root, and one that is set where these are not all: no tie of floats has as many.
+    # 64 more bits of the root, and a sticky bit for the rest: no tie of floats has as many.
     found = math.isqrt(total << 128)
     return nearest(Fraction(2 * found + (found**2 != total << 128), 1 << 149 + 65), row.dtype)
 
@@ -121,7 +121,7 @@ def _exact_squares(row: Array, *, root: bool) -> np.floating[Any]:
 def _exact_sum(row: Array, count: int) -> np.floating[Any]:
     """The sum of floats, divided by `count`, as the nearest float of their type."""
     if not np.isfinite(row).all():
-        # Of infinities and NaN alone: the sum of the others may overflow.
+        # Only infinities and NaN: the sum of the others may overflow.
         with np.errstate(invalid="ignore"):
             special: np.floating[Any] = row[~np.isfinite(row)].sum()
         return row.dtype.type(np.nan) if np.isnan(special) else special
@@ -129,7 +129,7 @@ def _exact_sum(row: Array, count: int) -> np.floating[Any]:
 
 
 def nearest(value: Fraction, dtype: np.dtype[Any]) -> np.floating[Any]:
-    """The float that is nearest to a number, of two equally near the even one."""
+    """The float nearest to a number; of two equally near floats the even one."""
     greatest = float(np.finfo(dtype).max)
     # Infinity counts as the float that would follow the greatest one.
     beyond = 2 * Fraction(greatest) - Fraction(float(np.nextafter(np.finfo(dtype).max, dtype.type(0))))
@@ -183,7 +183,7 @@ def _of_reduce(desc: ReduceOperatorDesc) -> Bounds | None:
 
 
 def rows_of(x: Array, axes: tuple[int, ...]) -> Array:
-    """The elements of x, those of each output along the last axis."""
+    """The elements of x, with those of each output along the last axis."""
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     return x.transpose(*kept, *axes).reshape(*(x.shape[axis] for axis in kept), -1)
 
@@ -199,7 +199,7 @@ def _log_sum_exp(rows: Array) -> Array:
 def _product(rows: Array) -> Array:
     """Multiplies the first half of each row by the second, until one factor is left.
 
-    Mantissas and exponents are kept apart: the product of many mantissas would be too small for a float64.
+    Mantissas and exponents are separate: the product of many mantissas would be too small for a float64.
     """
     mantissas, exponents = np.frexp(rows)
     exponents = exponents.astype(np.int64)
@@ -233,14 +233,14 @@ _OF_FLOATS: dict[ReduceFunction, _Function] = {
     ReduceFunction.SUM: lambda rows: rows.sum(-1),
     ReduceFunction.SUM_SQUARE: lambda rows: np.square(rows).sum(-1),
 }
-# Computed in the elements' own type, so that integers wrap.
+# Computed in the elements' type, so that integers wrap.
 _OF_INTEGERS: dict[ReduceFunction, _Function] = {
     ReduceFunction.L1: lambda rows: np.abs(rows).sum(-1, rows.dtype),
     ReduceFunction.MULTIPLY: lambda rows: rows.prod(-1, rows.dtype),
     ReduceFunction.SUM: lambda rows: rows.sum(-1, rows.dtype),
     ReduceFunction.SUM_SQUARE: lambda rows: np.square(rows).sum(-1, rows.dtype),
 }
-# How far a function of floats may be off: of the rows that it reduces, and of its value. Others are exact.
+# The largest error of a function of floats, by its reduced rows and its value. Other functions are exact.
 _ERRORS: dict[ReduceFunction, _Function] = {
     ReduceFunction.AVERAGE: lambda rows, value: sum_error(terms_of(rows), 0) / rows.shape[-1],
     ReduceFunction.L1: lambda rows, value: sum_error(terms_of(rows), 0),
@@ -250,7 +250,7 @@ _ERRORS: dict[ReduceFunction, _Function] = {
     ReduceFunction.LOG_SUM: lambda rows, value: (
         through(np.log, rows.sum(-1), sum_error(terms_of(rows), 0)) + relative_error(value, 2)
     ),
-    # The sum is at least 1; or e^-4, if the shift was less than the greatest element.
+    # The sum is at least 1, or e^-4 if the shift was less than the greatest element.
     ReduceFunction.LOG_SUM_EXP: lambda rows, value: np.where(
         np.isfinite(value), 8 * U + 2 * U * (4 + np.log(rows.shape[-1])), 0
     ),
