@@ -1,7 +1,7 @@
-"""The operators with the interfaces of other libraries; first use of a module imports it, and its library.
+"""The operators with the interfaces of other libraries; the first use of a module imports it and its library.
 
 array_api: reductions with the signatures of the Python array API standard. torch: tensors of PyTorch. onnx: models.
-dask: a cluster of workers for Dask arrays, which dmlgpu's functions take.
+dask: a cluster of workers for Dask arrays, which dmlgpu's functions accept.
 """
 
 from importlib import import_module

@@ -67,7 +67,7 @@ with extra("dask", "dask", "distributed"):
 
 __all__ = ["LocalVulkanCluster"]
 
-# What `device=` takes; None: the default device of the process.
+# Allowed values of `device=`; None: the default device of the process.
 Selector = int | str | None
 
 
@@ -95,7 +95,7 @@ class DaskArray(Source):
             raise TypeError("device: a Device stays in its process; give its index, part of its name or its UUID")
         if not isinstance(device, (str, type(None))):
             index_of(device)
-        if call.fill is not None and 0 not in call.shape:  # else the chunks are still checked
+        if call.fill is not None and 0 not in call.shape:  # otherwise the chunks are still checked
             results = (_filled(call),)
         elif isinstance(call.desc, PoolingOperatorDesc):
             results = _pooled(Pooling.of(call, self._x.shape), self._checked(), device)
@@ -110,11 +110,11 @@ class DaskArray(Source):
         return results if len(results) > 1 else results[0]
 
     def _checked(self) -> Any:
-        """The array with a task that checks each chunk, as chunks may differ from what the array declares."""
+        """The array with a task that checks each chunk, because chunks may differ from what the array declares."""
         x = self._x
         if _is_sent():
             most = parse_bytes(config.get("distributed.admin.large-graph-warning-threshold"))
-            # Only the tasks that x needs are sent. Finding them takes longer, so all are counted first.
+            # Only the tasks that x needs are sent. Selecting them takes longer, so all are counted first.
             if _embedded(x.dask) > most and (size := _embedded(x.dask.cull(x.__dask_keys__()))) > most:
                 warnings.warn(
                     f"{self._name}: its graph holds {format_bytes(size)} of NumPy arrays, which are sent with it. "
@@ -123,7 +123,7 @@ class DaskArray(Source):
                 )
         axes = tuple(range(x.ndim))
         place, sizes = ArrayBlockIdDep(x.chunks), ArrayChunkShapeDep(x.chunks)
-        # `map_blocks` passes much more to each chunk, and takes twice the time.
+        # `map_blocks` passes many more arguments to each chunk, and takes twice the time.
         return da.blockwise(
             _checked_chunk,
             axes,
@@ -150,7 +150,7 @@ def _is_sent() -> bool:
 
 
 def _embedded(graph: HighLevelGraph) -> int:
-    """The bytes of the NumPy arrays that a graph itself holds; those that its tasks make do not count."""
+    """Bytes of the NumPy arrays in the graph itself, without those that its tasks create."""
     held: dict[int, int] = {}
     nodes: Iterable[Any]
     for layer in graph.layers.values():
@@ -193,7 +193,7 @@ def _reduced(reduction: Reduction, x: Any, device: Selector) -> tuple[Any, ...]:
     # Without the empty chunks, which have no partial result.
     x = x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
     if reduction.exact and all(x.numblocks[axis] == 1 for axis in reduction.axes):
-        # No chunk leaves terms that others add to.
+        # All elements of an output are in one chunk, so there are no partials.
         return (
             x.map_blocks(
                 _outputs_of_whole,
@@ -256,7 +256,8 @@ def _itself(partials: Array, axis: Any, keepdims: bool) -> Array:
 
 
 def _merged(reduction: Reduction, partials: Any, axis: Any, keepdims: bool) -> Array:
-    # Lists of partials in lists for each axis. Sums have unequal numbers of terms, and no other size on reduced axes.
+    # Nested lists of partials, one level per axis. Sums have any number of terms on axes[0], and 1 on other reduced
+    # axes.
     return reduction.merged(np.concatenate([*flatten([partials])], reduction.axes[0]))
 
 
@@ -300,18 +301,18 @@ def _outputs(pooling: Pooling, x: Any, device: Selector) -> Any:
     return da.Array(graph, name, chunks, dtype=pooling.dtypes[0] if len(pooling.dtypes) == 1 else object)
 
 
-# Parts of the outputs along a dimension, each with those of chunks that it needs: the chunk's number, and a slice.
+# Ranges of outputs along a dimension, each with the parts of chunks that it needs: the chunk's number, and a slice.
 Cuts = list[tuple[slice, list[tuple[int, slice]]]]
 
 
 def _whole(sizes: Sequence[int]) -> Cuts:
-    """Along a dimension without windows: a part for each chunk."""
+    """Along a dimension without windows: a range for each chunk."""
     ends = itertools.accumulate(sizes)
     return [(slice(end - size, end), [(i, slice(size))]) for i, (size, end) in enumerate(zip(sizes, ends, strict=True))]
 
 
 def _needed(windows: Window, sizes: Sequence[int]) -> Cuts:
-    """Along a spatial dimension: a part has the windows that begin in one chunk, or before the first chunk."""
+    """Along a spatial dimension: a range has the windows that begin in one chunk, or before the first chunk."""
     ends = [*itertools.accumulate(sizes)]
     # For each chunk, the first output whose window begins after it.
     cuts = {min(windows.first_from(end), windows.output_size) for end in ends}

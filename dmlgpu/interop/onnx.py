@@ -82,7 +82,7 @@ class _Call:
         return bool(value)
 
     def has(self, i: int) -> bool:
-        """Whether input i is given."""
+        """Whether the node has input i."""
         return i < len(self._inputs) and self._inputs[i] != ""
 
     def data(self, i: int) -> Value:
@@ -103,7 +103,7 @@ class _Call:
         return x
 
     def integers(self, attribute: str, i: int) -> tuple[int, ...] | None:
-        """Integers that some opsets have as an attribute, and others as input i; None: they are not given."""
+        """Integers that some opsets have as an attribute, and others as input i; None: the node has neither."""
         if attribute in self.attributes:
             return tuple(np.atleast_1d(self.attributes[attribute]).tolist())
         if not self.has(i):
@@ -129,7 +129,7 @@ def _top_k(call: _Call) -> Sequence[Value]:
     x, counts, axis = call.data(0), call.integers("k", 1), call.attributes.get("axis", -1)
     if counts is None or len(counts) != 1:
         raise DescriptorError(f"{call.name}: K {counts} is not allowed; allowed is one integer")
-    call.flag("sorted", 1)  # they are always in order
+    call.flag("sorted", 1)  # the results are always in order
     largest = bool(call.flag("largest", 1))
     if counts == (0,) and -x.ndim <= axis < x.ndim:
         sizes = [0 if i == axis % x.ndim else size for i, size in enumerate(x.shape)]
@@ -144,7 +144,7 @@ def _cumulative(kind: CumulativeKind, call: _Call) -> Sequence[Value]:
     direction = AxisDirection.DECREASING if call.flag("reverse") else AxisDirection.INCREASING
     exclusive = {kind.exclusive_field: call.flag("exclusive")}
     if isinstance(x, np.ndarray):
-        axes_of(kind.__name__, axes, x.ndim)  # refuses what is none
+        axes_of(kind.__name__, axes, x.ndim)  # raises if an axis is out of range
         return [x]
     desc = kind.of(x, *axes, direction, **exclusive)
     return [call.device.run(desc, [x])]
@@ -210,7 +210,7 @@ def _windows(call: _Call, sizes: Sequence[int]) -> list[Window]:
         # ONNX Runtime rounds negative steps up, also without ceil_mode.
         count = window.rounded(ceil or steps < 0)
         if steps < 0 and max(geometry[-1]) == 1 and call.flag("count_include_pad"):
-            # The divisor is the size of the whole window, as in ONNX Runtime; with dilations that of the cut one is.
+            # The divisor is the size of the whole window, as in ONNX Runtime; with dilations, of the cut window.
             window = window._replace(end_padding=window.end_padding - steps)
         elif steps < 0:
             window = window.cut
@@ -299,14 +299,14 @@ def _max_unpool(call: _Call) -> Sequence[Value]:
     *geometry, _ = _geometry(call, x.ndim - 2)
     lines = zip(x.shape[2:], *geometry, strict=True)
     inferred = *x.shape[:2], *((size - 1) * stride + k - start - end for size, k, stride, start, end in lines)
-    # Indices count in the input of MaxPool, whose shape a node gives where the inferred one may be another.
+    # Indices count in the input of MaxPool, whose shape the node has as an input if it may differ from `inferred`.
     sizes = call.integers("output_shape", 2) or inferred
     if len(sizes) != x.ndim or sizes[:2] != x.shape[:2] or min(sizes[2:]) < 1:
         raise DescriptorError(
             f"{call.name}: output_shape {sizes} is not allowed; allowed are {x.ndim} sizes that begin "
             f"with {x.shape[:2]}"
         )
-    # Indices are row-major over the whole output, so that its spatial dimensions can be one.
+    # Indices are row-major over the whole output, so its spatial dimensions can be merged into one.
     source, places = (each.reshape(*x.shape[:2], 1, math.prod(x.shape[2:])) for each in (x, indices))
     result = functions.max_unpooling(source, places, (1, math.prod(sizes[2:])), device=call.device)
     return [result.reshape(*sizes)]
@@ -327,7 +327,7 @@ def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
 
 
 _NAMES = {F.AVERAGE: "Mean", F.MULTIPLY: "Prod"}
-# The types that an operator takes, and the function that computes it.
+# The types that an operator accepts, and the function that computes it.
 _OPERATORS: Mapping[str, tuple[TypeTable, Callable[[_Call], Sequence[Value]]]] = {
     "ArgMax": (ARG_TYPES, partial(_arg, functions.argmax)),
     "ArgMin": (ARG_TYPES, partial(_arg, functions.argmin)),
@@ -357,7 +357,7 @@ _DOMAINS = "", "ai.onnx"
 
 
 def _operator(domain: str, name: str) -> str:
-    """The name of an operator in _OPERATORS: those that are not ONNX's own have their domain before it."""
+    """The name of an operator in _OPERATORS: outside ONNX's domain it begins with the domain."""
     return name if domain in _DOMAINS else f"{domain}.{name}"
 
 
@@ -368,7 +368,7 @@ def _unknown(model: onnx.ModelProto) -> list[str]:
 
 
 def _check_types(graph: onnx.GraphProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Raises an UnsupportedError if an input of a node has a known type that its operator does not take."""
+    """Raises an UnsupportedError if an input of a node has a known type that its operator does not accept."""
     types = {name: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in constants.items()}
     for each in graph.input:
         if 0 not in _sizes(each.type.tensor_type):  # an empty input may have any type: nothing is computed
@@ -386,7 +386,7 @@ def _check_types(graph: onnx.GraphProto, constants: Mapping[str, np.ndarray[Any,
             _check_type(node, 1, types, [integer])
         if "roi_tensor" in table:
             _check_type(node, 1, types, allowed)
-        # ArgMax's and ArgMin's outputs are indices, and so are the second ones of TopK and MaxPool.
+        # Outputs of ArgMax and ArgMin are indices, as are the second outputs of TopK and MaxPool.
         first = integer if table is ARG_TYPES else types.get(node.input[0], 0)
         types |= zip(node.output, (first, integer), strict=False)
 
@@ -401,7 +401,7 @@ def _check_type(node: onnx.NodeProto, i: int, types: Mapping[str, int], allowed:
 
 
 def _sizes(kind: onnx.TypeProto.Tensor) -> list[int | str]:
-    """The sizes of a tensor type; a size that is not known is a string."""
+    """The sizes of a tensor type; an unknown size is a string."""
     return [
         dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or "?"
         for dim in kind.shape.dim
@@ -409,7 +409,7 @@ def _sizes(kind: onnx.TypeProto.Tensor) -> list[int | str]:
 
 
 def _checked(x: Any, name: str, kind: onnx.TypeProto.Tensor) -> np.ndarray[Any, Any]:
-    """An input as an array, checked against the type and the shape that the model declares, if it does."""
+    """An input as an array, checked against the type and the shape if the model declares them."""
     array, sizes = as_array(x, f"input {name}"), _sizes(kind)
     if kind.elem_type:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
@@ -451,7 +451,7 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
 
         Args:
             inputs: arrays in a list or tuple, in the model's order; arrays in a dictionary, by name; or one array, if
-                the model has one input. Inputs with an initializer, which is their default, are given by name only.
+                the model has one input. Inputs with an initializer, which is their default, are passed by name only.
 
         Raises:
             ValueError: inputs are not the model's, or one has another shape. TypeError: an input has another type.

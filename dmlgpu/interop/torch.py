@@ -201,7 +201,7 @@ def adaptive_max_pool1d(input: Tensor, output_size: Entries | None, return_indic
 
 
 def adaptive_max_pool2d(input: Tensor, output_size: Entries | None, return_indices: bool = False) -> Any:
-    """As `torch.nn.functional.adaptive_max_pool2d`, where output_size divides the sizes of input; as `max_pool2d`.
+    """As `torch.nn.functional.adaptive_max_pool2d`, if output_size divides the sizes of input; as `max_pool2d`.
 
     Example:
         >>> import torch
@@ -291,7 +291,7 @@ def lp_pool2d(
     norms = _lp_pooling(input, norm_type, *window, sizes)
     if not ceil_mode:
         return norms
-    # PyTorch multiplies the average of a window that the end of the input cuts by the size of a whole window.
+    # PyTorch multiplies the average of a window that the end of the input cuts by the size of the whole window.
     size = math.prod(_entries(name, "kernel_size", kernel_size, 2, 1))
     ones = input.new_ones(1, *input.shape[-2:])
     return norms / functional.avg_pool2d(ones, kernel_size, stride, 0, True, True, size) ** (1 / norm_type)
@@ -303,7 +303,7 @@ def max_unpool2d(
 ) -> Tensor:  # fmt: skip
     """As `torch.nn.functional.max_unpool2d`: input is (N, C, H, W) or (C, H, W), of the types of `max_pool2d`.
 
-    Of equal indices in a plane the last one wins.
+    The last of equal indices in a plane wins.
 
     Example:
         >>> import torch
@@ -340,8 +340,8 @@ def roi_pool(
 ) -> Tensor:
     """As `torchvision.ops.roi_pool`: input is (N, C, H, W), of float32 or float16, and boxes have its type.
 
-    boxes are (K, 5), of each the batch entry, x1, y1, x2 and y2; or one (L, 4) for each batch entry. Corners are
-    rounded as in torchvision. Bins are divided with integers, so that none ends behind its box. There is no gradient.
+    boxes are (K, 5), with rows of batch index, x1, y1, x2 and y2; or a list of one (L, 4) per image. Corners are
+    rounded as in torchvision. Bins are divided with integers, so no bin ends after its box. There is no gradient.
 
     Example:
         >>> import torch
@@ -456,7 +456,7 @@ def mean(
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """As `torch.topk`, of the types of `max_pool2d`: (values, indices), with int64 indices.
 
-    They are always in order, equal elements in ascending order of their indices, and the first of these are found. NaN
+    Results are always in order. Equal elements are in ascending order of their indices, and the first are selected. NaN
     is greater than all numbers. All floats have gradients.
 
     Example:
@@ -489,7 +489,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tens
 
 
 def cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """As `torch.cumprod`, of the types of `sum`. PyTorch computes its gradient.
+    """As `torch.cumprod`, of the types of `sum`. Its backward pass runs in PyTorch.
 
     Example:
         >>> import torch
@@ -599,7 +599,7 @@ def _cumulative(name: str, input: Tensor, dim: int, dtype: torch.dtype | None) -
     return _cumulative_of(x, name, axis, False)
 
 
-def _is_int(value: Any) -> bool:  # not a bool; also a SymInt while PyTorch traces, of which Dynamo has no hasattr
+def _is_int(value: Any) -> bool:  # not a bool; also a SymInt while PyTorch traces: Dynamo has no hasattr for it
     return (isinstance(value, int) or hasattr(value, "__index__")) and not isinstance(value, bool)
 
 
@@ -613,7 +613,7 @@ def _entries(name: str, field: str, value: Any, rank: int, least: int) -> list[i
 
 
 def _window_of(name: str, rank: int, x: Tensor, output_size: Any) -> list[int]:
-    """The window of an adaptive pooling: what each of so many has of the input."""
+    """The window size of an adaptive pooling: input size divided by output size."""
     _check(name, x)
     if x.ndim not in (rank + 1, rank + 2):
         raise ValueError(f"{name}: input has {x.ndim} dimensions; allowed are {rank + 1} and {rank + 2}")
@@ -628,7 +628,7 @@ def _window_of(name: str, rank: int, x: Tensor, output_size: Any) -> list[int]:
 
 
 def _windows(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[Tensor, list[Window]]:
-    """The input, and its windows along spatial dimensions; of 1-D those with a height of 1."""
+    """The input, and its windows along spatial dimensions; a 1-D input gets a height of 1."""
     kernel_size, stride, padding, dilation, ceil_mode = arguments
     if x.ndim not in (rank + 1, rank + 2):
         raise ValueError(f"{name}: input has {x.ndim} dimensions; allowed are {rank + 1} and {rank + 2}")
@@ -672,7 +672,7 @@ def _max_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
     values, indices = _max_pooling(x, *_fields(x, windows), return_indices or has_gradient)
     if not return_indices:
         return values
-    # Within a plane: in 32 bits, which wrap around.
+    # Relative to the plane, in 32 bits, which wrap around.
     planes, plane = x.shape[: -len(windows)], math.prod(x.shape[-len(windows) :])
     firsts = torch.arange(0, x.numel(), plane).int().view(*planes, *(1 for _ in windows))
     return values, (indices - firsts).long().bitwise_and_(0xFFFFFFFF)
@@ -702,18 +702,18 @@ def _reduced(name: str, x: Tensor, dim: Any, keepdim: bool, types: Sequence[torc
 
 
 def _axes(name: str, x: Tensor, dim: Any, dims: Sequence[Any]) -> list[int]:
-    """The axes that the entries of the argument `dim` are."""
+    """The axes of the argument `dim`, whose entries are `dims`."""
     rank = x.ndim or 1
     if not all(_is_int(each) and -rank <= each < rank for each in dims):
         raise IndexError(f"{name}: dim={dim} is not allowed; allowed are integers from {-rank} to {rank - 1}")
     return [each % rank for each in dims]
 
 
-# The operators of torch.library: `fake` gives results without values, for tracing; `save` keeps what `backward` needs.
+# The operators of torch.library: `fake` returns results without values, for tracing; `save` keeps inputs of `backward`.
 
 
 def _operator(function: Any, parameters: str, results: str, fake: Any, save: Any = None, backward: Any = None) -> Any:
-    """An operator that calls `function`, which takes arguments by name; its arrays and results are NumPy's."""
+    """An operator that calls `function` with arguments by name; its arrays and results are NumPy's."""
     names = [parameter.split()[1] for parameter in parameters.split(", ")]
 
     def run(*arguments: Any) -> Any:
@@ -733,7 +733,7 @@ def _operator(function: Any, parameters: str, results: str, fake: Any, save: Any
 
 
 def max_pooling(x: Any, output_indices: bool, **window: Any) -> Any:
-    """`functions.max_pooling` with indices of 32 bits, which are taken for signed; without any their array is empty."""
+    """`functions.max_pooling` with indices of 32 bits, viewed as signed; without indices their array is empty."""
     if not output_indices:
         return functions.max_pooling(x, **window), np.empty(0, np.int32)
     values, indices = functions.max_pooling(x, **window, output_indices=True, indices_data_type=np.uint32)
@@ -747,7 +747,7 @@ def max_pooling_grad(x: Any, gradient: Any, indices: Any, **window: Any) -> Any:
 
 
 def lp_pooling(x: Any, p: int, **window: Any) -> Any:
-    """`functions.lp_pooling`, unless negative elements make its sum of absolute values another than PyTorch's sum."""
+    """`functions.lp_pooling`; an error if its sum of absolute values would not be PyTorch's, for negative elements."""
     if p % 2 and (x < 0).any():
         advice = "allowed are even ones, or input.abs() for the norm"
         raise ValueError(f"lp_pool2d: norm_type={p} is odd, and input has negative elements; {advice}")
@@ -755,7 +755,7 @@ def lp_pooling(x: Any, p: int, **window: Any) -> Any:
 
 
 def max_unpooling(x: Any, indices: Any, output_sizes: Sequence[int]) -> Any:
-    """`functions.max_unpooling` with indices that count within a plane; all must lie in it."""
+    """`functions.max_unpooling` with indices that count within a plane; all must be in its range."""
     plane = math.prod(output_sizes[-2:])
     outside = indices[(indices < 0) | (indices >= plane)]
     if outside.size:
@@ -772,7 +772,7 @@ def reduce(x: Any, name: str, axes: Sequence[int]) -> Any:
 
 
 def top_k(x: Any, k: int, axis: int, largest: bool) -> Any:
-    """`functions.top_k`, also of no elements; arrays, also where x has no dimensions."""
+    """`functions.top_k`, also of no elements; returns arrays even if x has no dimensions."""
     if not k:
         sizes = (*x.shape[:axis], 0, *x.shape[axis + 1 :])
         return np.empty(sizes, x.dtype), np.empty(sizes, np.int64)
@@ -781,7 +781,7 @@ def top_k(x: Any, k: int, axis: int, largest: bool) -> Any:
 
 
 def cumulative(x: Any, name: str, axis: int, reverse: bool) -> Any:
-    """A cumulative function of `array_api` by PyTorch's name; it has x's type."""
+    """A cumulative function of `array_api` by PyTorch's name, with x's type."""
     function = array_api.cumulative_sum if name == "cumsum" else array_api.cumulative_prod
     direction = AxisDirection.DECREASING if reverse else AxisDirection.INCREASING
     return np.asarray(function(x, axis=axis, dtype=x.dtype, axis_direction=direction)).reshape(x.shape)
@@ -810,7 +810,7 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 def _save_maxima(ctx: Any, inputs: Any, output: Any) -> None:
     x, *ctx.window, _, _ = inputs
     ctx.save_for_backward(x, output[1])
-    ctx.set_materialize_grads(False)  # for indices these would be as many zeros
+    ctx.set_materialize_grads(False)  # gradients of indices would be as many zeros
 
 
 def _max_backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
@@ -856,7 +856,7 @@ def _save_top_k(ctx: Any, inputs: Any, output: Any) -> None:
     x, _, ctx.axis, _ = inputs
     ctx.sizes = x.shape
     ctx.save_for_backward(output[1])
-    ctx.set_materialize_grads(False)  # for indices these would be as many zeros
+    ctx.set_materialize_grads(False)  # gradients of indices would be as many zeros
 
 
 def _top_k_backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
