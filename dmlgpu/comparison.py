@@ -30,11 +30,11 @@ def differences(
         desc: the operator.
         inputs: one array for each input tensor.
         outputs: one array for each output tensor.
-        expected: the outputs of the oracle, or of anything else that is known to be right.
+        expected: the outputs of the oracle, or others that are known to be right.
         flags: as for `Device.compile`.
 
     Yields:
-        For each output that does not agree: its number, and a text that names its field and says how it differs.
+        For each output that does not agree: its number, and a text with its field and the difference.
     """
     fields = [field for field in desc.output_fields if getattr(desc, field) is not None]
     allowed = bounds(desc, *inputs, flags=flags)
@@ -55,7 +55,7 @@ def differences(
 
 
 def _different(got: Array, wanted: Array, bound: Array | None) -> Array:
-    """Which elements do not agree. If there is a bound, any NaN agrees with any NaN, and -0 with +0."""
+    """Which elements differ. If there is a bound, any NaN agrees with any NaN, and -0 with +0."""
     different: Array
     if bound is None:
         different = bits(got) != bits(wanted)

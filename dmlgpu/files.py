@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# All that NumPy may raise for a header that it cannot read.
+# All that NumPy may raise for an unreadable header.
 _NO_HEADER = (
     ValueError,
     TypeError,
@@ -30,10 +30,10 @@ def open_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
 
     Raises:
         OSError: it cannot be read or mapped.
-        ValueError: it is no .npy file, has fewer elements than its header says, or has Python objects.
+        ValueError: it is no .npy file, has fewer elements than its header declares, or has Python objects.
     """
     try:
-        with np.errstate(over="ignore"):  # if the size overflows, making the array raises
+        with np.errstate(over="ignore"):  # if the size overflows, creating the array raises
             array: npt.NDArray[Any] = np.lib.format.open_memmap(path, "r")
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
@@ -47,14 +47,14 @@ def open_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
 
 @contextlib.contextmanager
 def written(path: str, *, force: bool = False) -> Iterator[str]:
-    """Gives the block a temporary name beside `path` for the file that it makes; renames the file to `path` afterwards.
+    """Passes the block a temporary name beside `path` for its file; renames the file to `path` afterwards.
 
-    An error in the block removes the file. If the process ends in the block, the file stays under its temporary name,
-    which ends in `.part`.
+    An error in the block removes the file. If the process ends in the block, the file keeps its temporary name, which
+    ends in `.part`.
 
     Args:
         path: the file's final name; absolute if the current folder may change meanwhile.
-        force: whether an existing file of that name is replaced.
+        force: whether to replace an existing file of that name.
 
     Raises:
         FileExistsError: there is a file of that name, before or after the block.
@@ -80,7 +80,7 @@ def _exists(path: str) -> FileExistsError:
 
 
 def _rename(part: str, path: str) -> None:
-    """Renames a file, unless there is a file of the new name by now, which os.rename would replace."""
+    """Renames a file, unless a file of the new name exists by now, which os.rename would replace."""
     try:
         os.link(part, path)
     except FileExistsError:

@@ -35,7 +35,7 @@ from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Modules of commands that are no dependencies of dmlgpu, and the extras that install them.
+# Modules that commands import and dmlgpu does not require, and the extras that install them.
 _EXTRAS = {"rich": "cli", "PIL": "demo"}
 # The functions that `dmlgpu stream` computes.
 _STREAMED = (
@@ -44,7 +44,7 @@ _STREAMED = (
 )
 # Width of tables in files and pipes.
 _COLUMNS = 120
-# Dispatches of a plan that are shown, at most: with a tensor in many segments it has thousands.
+# Maximum number of dispatches that are shown: a plan of a tensor in many segments has thousands.
 _DISPATCHES = 20
 
 
@@ -90,13 +90,13 @@ def _fail(message: object, code: int) -> int:
         print(f"dmlgpu: {message}", file=sys.stderr)
     except BrokenPipeError:
         raise
-    except OSError:  # a full disk, for example: only the exit code can tell
+    except OSError:  # a full disk, for example: only the exit code can report it
         pass
     return code
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parses the arguments. An error prints the usage of the command that is meant, and exits with 2."""
+    """Parses the arguments. An error prints the usage of the chosen command, and exits with 2."""
     parser, commands = _parser()
     for argument in argv:
         if "\0" in argument:
@@ -391,7 +391,7 @@ def _devices(args: argparse.Namespace) -> int:
     from rich.markup import escape
     from rich.table import Column, Table
 
-    # No UUID may be cut: users copy it for --device.
+    # UUIDs must not be cut: users copy them for --device.
     table = Table("Index", Column("Name, driver and UUID", overflow="fold"), "Type", "Vulkan", box=SIMPLE_HEAD)
     table.add_column("Limits", no_wrap=True)
     table.add_column("Heaps")
@@ -573,7 +573,7 @@ def _explain(args: argparse.Namespace) -> int:
 
 
 def _as_operator(model: str, *words: str) -> str:
-    """What to write if the model's place has an operator, which `words` follow; "" if it has none."""
+    """Advice for an operator's name in place of a model file, followed by `words`; "" if `model` is none."""
     if model.upper() not in DESCRIPTORS or os.path.exists(model):
         return ""
     call = " ".join(words or ["TYPE SIZES NAME=VALUE"])
@@ -628,7 +628,7 @@ def _calls_of_model(path: str) -> Callable[[Device], object]:
 
 
 def _calls_of_operator(words: Sequence[str]) -> Callable[[Device], object]:
-    """A function that calls an operator with arrays, the same in every run; the first call makes both."""
+    """A function that calls an operator with arrays, the same in every run; its first call creates both."""
     from dmlgpu.tools import explain
     from dmlgpu.tools.registry import inputs_of
     from dmlgpu.tools.selfcheck import values
@@ -709,7 +709,7 @@ def _stream(args: argparse.Namespace) -> int:
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    """Raises a DescriptorError if a result cannot be written to its file, before anything is computed."""
+    """Raises a DescriptorError, before anything is computed, if a result cannot be written to its file."""
     taken = set()
     for output in args.output or ():
         where = f"--output: {shown(output)}"

@@ -1,4 +1,4 @@
-"""The demo: the operators search, posterise, pool and unpool a photograph, and a picture shows the results."""
+"""The demo: operators search, posterise, pool and unpool a photograph, and a picture shows the results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo
 
 _LARGEST_SIDE = 1024
-# Formats that Pillow reads itself; to read PostScript it would run another program.
+# Formats that Pillow reads itself; for PostScript it would run another program.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 # Formats of the picture, by the suffix of its file.
 WRITTEN = {
@@ -38,7 +38,7 @@ WRITTEN = {
     ".tif": "TIFF",
     ".tiff": "TIFF",
 }
-# Of a file. Pillow itself limits the number of pixels.
+# Maximum size of a file. Pillow itself limits the number of pixels.
 _MOST_BYTES = 512 << 20
 _COLOURS = 12
 RUNS = 5
@@ -94,11 +94,11 @@ class Measurement:
     operator: str
     desc: OperatorDesc
     kernel_time: float
-    """Of its dispatches, from their submission until the host sees their end."""
+    """Seconds of its dispatches, from their submission until the host sees their end."""
     call_time: float
-    """ndarrays in, ndarrays out: the kernel, the copies, and the call itself."""
+    """Seconds from ndarrays to ndarrays: the kernel, the copies, and the call itself."""
     agrees: bool
-    """Whether the outputs are the oracle's, or differ by no more than the operator's bound."""
+    """Whether the outputs equal the oracle's, or differ by at most the operator's bound."""
 
     @property
     def bandwidth(self) -> float:
@@ -153,7 +153,7 @@ class Results:
     dilated: Array
     unpooled: Array
     winners: int
-    """Pixels that are the maximum of a window in some channel."""
+    """Number of pixels that are the maximum of a window in some channel."""
     brightest: tuple[tuple[int, int], ...]
     """Row and column of the brightest pixel of each channel."""
     measurements: tuple[Measurement, ...]
@@ -203,26 +203,26 @@ def _palette(photo: Array) -> Array:
 
 
 def _window(dilation: int) -> dict[str, Any]:
-    """3 x 3 windows with stride 2, padded so that the middle of each is in the image."""
+    """3 x 3 windows with stride 2, padded so that the centre of each is in the image."""
     fields = {"strides": 2, "start_padding": dilation, "end_padding": dilation, "dilations": dilation}
     return {"window_size": (3, 3)} | {field: (value, value) for field, value in fields.items()}
 
 
 def _image(planes: Array, scale: int) -> Array:
-    # Wrong values raise no warning, so that the picture shows them.
+    # Wrong values raise no warning, so the picture shows them.
     with np.errstate(over="ignore", invalid="ignore"):
         image: Array = np.rint(planes[0] * scale).astype(np.uint8).transpose(1, 2, 0)
     return image
 
 
-# The picture: six panels, each with a title, a subtitle, an image and a strip that explains it. Wide photographs get
-# fewer panels in a row.
+# The picture: six panels, each with a title, a subtitle, an image and a strip that explains it. Wide photographs have
+# fewer panels per row.
 _WIDTH, _MOST_HEIGHT = 1296, 512  # of the page, of an image
 _MARGIN, _HEADER, _TITLE, _STRIP = 36, 108, 74, 64
 _LARGE, _MIDDLE, _SMALL = 32, 24, 17  # font sizes
 _PAPER, _INK, _FAINT = "#ffffff", "#1d2330", "#6a7080"
 _CHANNELS = ("#ff3b30", "#2fd65a", "#3f8cff")
-# The part of every image that its corner shows enlarged: left, top, right and bottom as fractions of the image's size.
+# The part of every image that is enlarged in its corner: left, top, right and bottom as fractions of the image's size.
 _CLOSE_UP = (0.55, 0.28, 0.64, 0.37)
 # Width and height of the corner, as such fractions.
 _CORNER = 0.4
@@ -265,7 +265,7 @@ def draw(results: Results, info: DeviceInfo) -> Image.Image:
 
 
 class _Page:
-    """The picture while it is drawn. All images have the size at which the photograph fits into a panel."""
+    """The picture during drawing. All images have the size at which the photograph fits into a panel."""
 
     def __init__(self, width: int, height: int) -> None:
         self.columns = 3 if width < 1.25 * height else 2 if width < 3 * height else 1

@@ -1,4 +1,4 @@
-"""Finds what is broken, slow or odd on this machine, and says how to mend it.
+"""Finds what is broken, slow or odd on this machine, and how to fix it.
 
 Code that loads drivers runs in subprocesses: a driver that ends its process, hangs or prints is a finding.
 """
@@ -29,32 +29,32 @@ from dmlgpu.tools.selfcheck import Check, checks
 OK, ODD, BROKEN = "ok", "odd", "broken"
 
 _NUMPY = (2, 0)
-# Seconds that a subprocess may take.
+# Maximum duration of a subprocess in seconds.
 _TIMEOUT = 120.0
 _DRIVER = "install the driver again, or choose another device with DMLGPU_DEVICE"
 # The oldest Mesa whose llvmpipe is not reported as slow.
 _MESA = 25
 # Environment variables that a bug report shows.
 _PREFIXES = ("DMLGPU_", "VK_", "MESA_", "LP_", "LIBGL_", "NODEVICE_SELECT", "LD_LIBRARY_PATH", "XDG_DATA_DIRS")
-# Layers that choose between devices, and cost nothing.
+# Layers that choose devices, and cost nothing.
 _CHEAP_LAYERS = ("VK_LAYER_MESA_device_select", "VK_LAYER_NV_optimus", "VK_LAYER_AMD_switchable_graphics_64")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found out about one subject."""
+    """The result of examining one subject."""
 
     subject: str
     state: str
     """OK; ODD: slow or unexpected, but results are right; or BROKEN."""
     text: str
     mend: str = ""
-    """How to mend what is not OK."""
+    """How to fix it, unless it is OK."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """All findings, and what else a bug report needs."""
+    """All findings, and other facts for a bug report."""
 
     healthy: bool
     """Whether nothing is broken."""
@@ -96,13 +96,13 @@ def _version(package: str) -> str:
 
 
 def _ask(task: str, *arguments: object, **variables: str) -> tuple[Any, str, str]:
-    """Runs one of _TASKS in a subprocess. Gives its result, its problem, and what loader, layers and drivers printed.
+    """Runs one of _TASKS in a subprocess. Returns its result, its problem, and the output of drivers and layers.
 
-    There may be both a result and a problem: a process can crash after it gave its answer.
+    There may be both a result and a problem: a process can crash after its answer.
     """
     # The subprocess imports modules from the same folders as this process.
     program = f"import sys; sys.path[:] = {sys.path!r}; from dmlgpu.tools import doctor; doctor.answer(*sys.argv[1:])"
-    # stderr is taken for what drivers print: dmlgpu must not log there.
+    # stderr counts as output of drivers: dmlgpu must not log there.
     environment = {**os.environ, "DMLGPU_LOG": "", **variables}
     command = [sys.executable, "-c", program, task, *map(str, arguments)]
     try:
@@ -122,7 +122,7 @@ def _ask(task: str, *arguments: object, **variables: str) -> tuple[Any, str, str
 
 
 def answer(task: str, *arguments: str) -> None:
-    """What the subprocess of `_ask` runs: writes a task's result to stdout; what drivers print goes to stderr."""
+    """The program of `_ask`'s subprocess: writes a task's result to stdout; drivers print to stderr."""
     with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)
         try:
@@ -134,7 +134,7 @@ def answer(task: str, *arguments: str) -> None:
 
 
 def _check(index: str) -> tuple[int, str]:
-    """How many cases a device computed exactly before the first error, and that error; empty: there is none."""
+    """Number of cases that a device computed exactly before the first error, and that error; empty: there is none."""
     cases = _cases()
     with Device(int(index)) as device:
         for exact, case in enumerate(cases):
@@ -145,7 +145,7 @@ def _check(index: str) -> tuple[int, str]:
 
 
 def _cases() -> list[Check]:
-    """A case of each operator, the same in every run; together they have all types. Drivers compile each for long."""
+    """A case of each operator, the same in every run; together they have all types. Drivers compile each slowly."""
     operators = defaultdict(list)
     for check in checks():
         operators[check.operator].append(check)
@@ -166,12 +166,12 @@ _TASKS: dict[str, Callable[..., Any]] = {
 
 
 def _problem(subject: str, problem: str, mend: str) -> Finding:
-    """The finding for a problem. A DeviceError may say in its last sentence how to mend it."""
+    """The finding for a problem. The last sentence of a DeviceError may tell how to fix it."""
     text, _, last = problem.rpartition(". Install ")
     return Finding(subject, BROKEN, text, f"install {last}") if text else Finding(subject, BROKEN, problem, mend)
 
 
-# What the package needs
+# Requirements of the package
 
 
 def _numpy() -> Finding:
@@ -223,7 +223,7 @@ def _settings() -> Iterator[Finding]:
 
 
 def _loader() -> Iterator[Finding]:
-    """What the loader reports about drivers and layers."""
+    """The loader's reports on drivers and layers."""
     result, problem, noise = _ask("loader", VK_LOADER_DEBUG="driver")
     version, messages = result or ("", [])
     if result:
@@ -237,7 +237,7 @@ def _loader() -> Iterator[Finding]:
             cost = f"{text}: layers cost time, validation layers much"
             mend = f"set VK_LOADER_LAYERS_DISABLE={layer[1]}, or unset the variable that enables it"
             yield Finding(f"layer {layer[1]}", ODD, cost, mend)
-        elif "wrong ELF class" in text:  # machines that run 32-bit programs have 32-bit drivers, too
+        elif "wrong ELF class" in text:  # machines that run 32-bit programs also have 32-bit drivers
             yield Finding("loader", OK, text)
         elif kind != "info":
             mend = "reinstall what the message names, or fix or unset the setting that names it"

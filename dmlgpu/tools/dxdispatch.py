@@ -4,7 +4,7 @@ Supported are the operators of the registry; data as numbers in the document, as
 and the commands dispatch, print and writeFile. Other features of DxDispatch, such as HLSL shaders and ONNX models, are
 errors. The output has DxDispatch's wording.
 
-A resource is an array of bytes on the host: a dispatch uploads what it binds, computes, and downloads its outputs.
+A resource is an array of bytes on the host: a dispatch uploads its inputs, computes, and downloads its outputs.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _ENUMERATIONS = {
     "function": (ReduceFunction, "DML_REDUCE_FUNCTION_"),
     "axis_direction": (AxisDirection, "DML_AXIS_DIRECTION_"),
 }
-# What JSON does not allow: a comment, or a comma before a closing bracket. Strings match, too, and are kept: what is
-# inside them does not count.
+# What JSON does not allow: a comment, or a comma before a closing bracket. It also matches strings, which stay, so that
+# their content is not replaced.
 _STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _STRING_OR_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 
 
 class ModelError(ValueError):
-    """A document is not a model that can be run; the message begins with the path of the wrong value in it."""
+    """A document is not a valid model; the message begins with the path of the wrong value in it."""
 
 
 class _Node:
@@ -114,7 +114,7 @@ class _Node:
         return data_type
 
 
-# Replaces the value of a field that an object has twice.
+# The value of a field that an object has twice.
 _TWICE = object()
 
 
@@ -135,7 +135,7 @@ def _document(text: str) -> Any:
     """Parses a document, which may have comments, trailing commas, and text after it."""
 
     def blank(match: re.Match[str]) -> str:
-        return match[1] or re.sub(r"[^\n]", " ", match[0])  # line breaks stay, so that errors name the right line
+        return match[1] or re.sub(r"[^\n]", " ", match[0])  # line breaks stay, so that errors have the right line
 
     strict = _STRING_OR_COMMA.sub(blank, _STRING_OR_COMMENT.sub(blank, text))
     return json.JSONDecoder(object_pairs_hook=_object).raw_decode(strict, len(strict) - len(strict.lstrip()))[0]
@@ -159,7 +159,7 @@ def _number(node: _Node, data_type: DataType) -> Any:
 
 @dataclass
 class _Resource:
-    """A buffer. `values` is its first bytes, of `data_type`; None: they are bytes, or of several types."""
+    """A buffer. `values` is its first bytes, of `data_type`; if that is None, bytes or values of several types."""
 
     memory: Bytes
     data_type: DataType | None
@@ -298,7 +298,7 @@ def _field(name: str, node: _Node) -> Any:
 
 @dataclass(frozen=True)
 class _Binding:
-    """The memory of a tensor: the bytes of a resource from an offset on. `path` is where the document binds it."""
+    """The memory of a tensor: the bytes of a resource from an offset on. `path` is the binding's in the document."""
 
     resource: str
     offset: int
@@ -307,9 +307,9 @@ class _Binding:
 
 @dataclass(frozen=True)
 class Options:
-    """How dispatches are timed, and what is printed and written: DxDispatch's -i, -r, -w, -v and --output_path.
+    """How to time dispatches, and what to print and write: DxDispatch's -i, -r, -w, -v and --output_path.
 
-    `force`: whether existing files are overwritten.
+    `force`: whether to overwrite existing files.
     """
 
     dispatch_iterations: int = 1
@@ -325,7 +325,7 @@ class Model:
 
     Args:
         path: the document.
-        input_path: the folder where files that the document names are looked for first; None: the document's folder.
+        input_path: the folder to search first for files that the document names; None: the document's folder.
 
     Raises:
         ModelError: the document is wrong; the message begins with the path of the wrong value. OSError: the file cannot
@@ -355,7 +355,7 @@ class Model:
         self._commands = [self._command(node) for node in root["commands"].entries()]
 
     def run(self, device: Device, options: Options, say: Callable[[str], None]) -> None:
-        """Runs all commands; `say` gets the output.
+        """Runs all commands; `say` receives the output.
 
         Raises:
             ModelError: a file would be written outside the output folder, or would overwrite a file; nothing is run.
@@ -417,7 +417,7 @@ class Model:
         return lambda device, options, say: self._write(name, target.text(), sizes, options, say)
 
     def _check_targets(self, options: Options) -> None:
-        """Raises a ModelError if a file would lie outside the output folder, or overwrite a file without `force`."""
+        """Raises a ModelError if a file would be outside the output folder, or overwrite a file without `force`."""
         folder = os.path.realpath(options.output_path)
         taken = set()
         for target in self._targets:
@@ -527,7 +527,7 @@ def _printed(name: str, resource: _Resource, verbose: bool) -> str:
 
 
 def _timings(name: str, samples: Sequence[float], options: Options) -> list[str]:
-    """The output for samples of a dispatch, in milliseconds: the first ones are cold, the others hot, at least one."""
+    """The output for samples of a dispatch, in milliseconds: the first ones are cold, the others, at least one, hot."""
     cold = min(len(samples) - 1, options.warmup_samples)
     title = f"Dispatch '{name}': {len(samples)} iterations"
     if not options.timing_verbosity:

@@ -5,24 +5,24 @@ with equal keys the first or the last wins. This check assumes that, and that a 
 element. The order of unsigned numbers is total and transitive. So only the key of an element can be wrong.
 
 The check has all patterns p[0], p[1], ... of a type in ascending order. The operators choose between p[i] and p[i + 1],
-for every i. ARGMAX takes the first of equal elements: if it takes p[i + 1], the key of p[i + 1] is higher. ARGMIN with
-DECREASING takes the last of equal elements: if it takes p[i], the key of p[i] is higher. Some neighbours are equal: -0
-and +0, and two NaNs. If operators take the first of them, but the second one with DECREASING, their keys are equal.
-From neighbour to neighbour this gives the order of the keys of any two patterns: 2^32 pairs of neighbours prove all
-2^63 pairs.
+for every i. ARGMAX chooses the first of equal elements: if it chooses p[i + 1], the key of p[i + 1] is higher. ARGMIN
+with DECREASING chooses the last of equal elements: if it chooses p[i], the key of p[i] is higher. Some neighbours are
+equal: -0 and +0, and two NaNs. If operators choose the first of them, but the second with DECREASING, their keys are
+equal. From neighbour to neighbour this proves the order of the keys of any two patterns: 2^32 pairs of neighbours prove
+all 2^63 pairs.
 
-The patterns form a circle: after the last NaN comes -inf again. NaN wins as a minimum, too, so in the order for minima
-it is a neighbour of -inf. For integers the circle adds a pair that needs no check.
+The patterns form a circle: -inf follows the last NaN. NaN also wins as a minimum, so in the order for minima it is a
+neighbour of -inf. For integers the circle adds a pair that needs no check.
 
-rows.comp assumes more: it finds the highest key of many elements without computing the key of each (extremes.glsl).
-There, neighbours prove nothing about other pairs. So it chooses between neighbours in rows where all elements but one
-are equal: all neighbours of types of 8 and 16 bits, and those near `_borders` of types of 32 bits. All other patterns
-of 32 bits are in ascending rows: each is in a row, and must not win unless it is the last, or for ARGMIN the first.
+rows.comp assumes more: it computes the highest key of many elements without the key of each (extremes.glsl). There,
+neighbours prove nothing about other pairs. So it chooses between neighbours in rows in which all elements but one are
+equal: all neighbours of types of 8 and 16 bits, and those near `_borders` of types of 32 bits. All other patterns of 32
+bits are in ascending rows: each is in a row, and must not win unless it is the last, or for ARGMIN the first.
 
-REDUCE with MAX and MIN, MAX_POOLING, and reduce.comp, which takes one element after the other, choose only between
-those neighbours that rows.comp has in rows of equal elements but one. That is enough, as they compare the same keys as
-ARGMAX and ARGMIN. For reduce.comp `tests/host/test_order_proofs.py` proves the order of any two patterns; it proves the
-compiled module, not what a driver makes of it.
+REDUCE with MAX and MIN, MAX_POOLING, and reduce.comp, which accumulates one element after the other, choose only
+between those neighbours that rows.comp has in rows of equal elements but one. That suffices, because they compare the
+same keys as ARGMAX and ARGMIN. For reduce.comp `tests/host/test_order_proofs.py` proves the order of any two patterns;
+it proves the compiled module, not a driver's compilation of it.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ from dmlgpu.runtime.device import Device
 TYPES = tuple(data_type for data_type in DataType if 8 <= data_type.bits <= 32)
 """The types with few enough patterns."""
 
-# Pairs of a section: they stay in the caches of a CPU.
+# Pairs of a section, few enough for the caches of a CPU.
 _SECTION = 1 << 20
 # Pairs of a section around a border.
 _BORDER = 1 << 12
-# Bytes of a row: one vector more than rows.comp takes with SHORT.
+# Bytes of a row: one vector more than rows.comp loads with SHORT.
 _ROW_BYTES = 17 * 16
 
 _ALL = tuple(product((ArgmaxOperatorDesc, ArgminOperatorDesc), AxisDirection))
-# If two ascending elements have equal keys, these take the wrong one.
+# If two ascending elements have equal keys, these choose the wrong one.
 _STRICT = ((ArgmaxOperatorDesc, AxisDirection.INCREASING), (ArgminOperatorDesc, AxisDirection.DECREASING))
 
 
 def ascending(data_type: DataType, begin: int, count: int) -> Array:
     """Elements number `begin` to `begin + count - 1` of a type, in ascending order.
 
-    Number 0 is the least element. Floats begin with -inf; -0 comes before +0; NaNs come after +inf, those with a sign
-    bit last. After the last element comes the first one again.
+    Number 0 is the least element. Floats begin with -inf; -0 precedes +0; NaNs follow +inf, those with a sign bit last.
+    The first element follows the last.
     """
-    # As wide as the type, so that numbers beyond the last one wrap around.
+    # As wide as the type, so that numbers after the last one wrap around.
     number = (np.arange(count, dtype=np.uint32) + np.uint32(begin)).astype(f"u{data_type.bits // 8}")
     sign, infinity = _sign_and_infinity(data_type)
     if data_type.is_float:
@@ -99,7 +99,7 @@ class Section:
     begin: int
     count: int
     thorough: bool
-    """Whether several kernels are checked, and every pair in rows of its own."""
+    """Whether to check several kernels, and every pair in separate rows."""
 
     def check(self, device: Device) -> None:
         """Lets the operators choose between the elements of each pair.
@@ -114,7 +114,7 @@ class Section:
             self._check_once(device, x)
 
     def _check_once(self, device: Device, x: Array) -> None:
-        # If NumPy, too, finds each element above the one before it, the winners are known without the oracle.
+        # If NumPy, too, orders each element above the one before it, the winners are known without the oracle.
         rises = bool((x[1:] > x[:-1]).all())
         pairs, rows = _Input.of_pairs(device, x), _Input(device, _rows(x))
         for given, kernel in (pairs, None), (rows, "rows"):
@@ -137,7 +137,7 @@ class Section:
 
 
 def sections(data_type: DataType) -> tuple[Section, ...]:
-    """Sections with all pairs of a type. For 32 bits the pairs near borders come first, and once more later."""
+    """Sections with all pairs of a type. For 32 bits the pairs near borders come first, and again later."""
     patterns = 1 << data_type.bits
     if patterns <= _SECTION:
         return (Section(data_type, 0, patterns, True),)
@@ -162,7 +162,7 @@ def _rows(x: Array) -> Array:
 
 
 def _decided_by_one(x: Array) -> Array:
-    """Two rows for each pair of neighbours: one neighbour fills the row, but for one element, the other neighbour."""
+    """Two rows for each pair of neighbours: one neighbour fills the row except for one element, the other neighbour."""
     count, length = x.size - 1, _ROW_BYTES // x.itemsize
     rows = np.stack([x[:-1], x[1:]]).reshape(-1, 1).repeat(length, 1)
     number = np.arange(2 * count)
@@ -175,7 +175,7 @@ class _Input:
 
     def __init__(self, device: Device, x: Array, desc: TensorDesc | None = None) -> None:
         desc = desc or TensorDesc(DataType.of(x.dtype), x.shape)
-        # Filled up, as a buffer ends with a whole word.
+        # Filled up, because a buffer ends with a whole word.
         memory = np.resize(x.reshape(-1).view(np.uint8), desc.size_in_bytes)
         self.tensor = device.tensor_from_bytes(memory, desc)
         self.array = elements(desc, memory)
@@ -204,7 +204,7 @@ class _Input:
         )
 
     def _element(self, desc: OperatorDesc, result: Any, number: int) -> str:
-        """The element that an output has, or the index of which it has, for errors: its bits and its value."""
+        """The element that an output contains, or whose index it contains, for errors: its bits and its value."""
         place = ""
         if isinstance(desc, ArgOperatorDesc):
             if result >= self.array.shape[1]:

@@ -21,7 +21,7 @@ from dmlgpu.tools.registry import DESCRIPTORS, OPERATORS, Operator
 
 _REQUIRED = inspect.Parameter.empty
 _FLAGS = {"TRUE": True, "FALSE": False}
-# Arguments that take words instead of integers, and their words.
+# Arguments whose values are words instead of integers, and their words.
 _WORDS: dict[str, Mapping[str, Any]] = {
     "axis_direction": AxisDirection.__members__,
     "dtype": {data_type.name: data_type for data_type in INDEX_TYPES},
@@ -39,19 +39,19 @@ _WORDS: dict[str, Mapping[str, Any]] = {
     "per_channel": _FLAGS,
     "sorted": _FLAGS,
 }
-# The types that sums and means are computed in: of other functions `dtype` is the type of indices.
+# Types in which sums and means are computed; `dtype` of other functions is the type of indices.
 _SUMMED = {data_type.name: data_type for data_type in SELECTED_TYPES if data_type is not DataType.FLOAT64}
 _DTYPES = {"mean": {name: _SUMMED[name] for name in ("FLOAT32", "FLOAT16")}, "prod": _SUMMED, "sum": _SUMMED}
 # Arguments that are one number.
 _NUMBERS = "p", "k", "roi_count", "spatial_scale"
-# The arguments that `of` takes as **window, and their defaults.
+# The arguments of `of` in **window, and their defaults.
 _WINDOW = dict.fromkeys(WINDOW_FIELDS) | {"include_padding": False, "p": 2}
 _HOW = "the function of REDUCE is an argument, as in: reduce float32 8,100 function=SUM axis=1"
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument that users may give: one of its words, or integers if it has no words."""
+    """An argument for users: one of its words, or integers if it has no words."""
 
     name: str
     default: Any = _REQUIRED
@@ -59,7 +59,7 @@ class Argument:
 
     @classmethod
     def of(cls, parameter: inspect.Parameter, function: str) -> Argument:
-        """The argument for a parameter of a function of arrays, of this name."""
+        """The argument for a parameter of `function`, a function of arrays."""
         words = _DTYPES.get(function) if parameter.name == "dtype" else None
         return cls(parameter.name, parameter.default, words or _WORDS.get(parameter.name))
 
@@ -84,7 +84,7 @@ class Argument:
         raise DescriptorError(f"{field}: {shown(text)} is not allowed; allowed are {self}")
 
     def _entry(self, text: str) -> Any:
-        """An integer, or a scale; of padding also a pair, written BEFORE:AFTER."""
+        """An integer, or a scale; for padding also a pair, written BEFORE:AFTER."""
         if self.name == "spatial_scale":
             return float(text)
         before, colon, after = text.partition(":" if self.name == "padding" else "\0")
@@ -102,10 +102,10 @@ def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]
 
     Args:
         name: DirectML's name, in upper or lower case; after REDUCE its function may follow, as in `REDUCE SUM`.
-        data_type: of the input, DirectML's name in upper or lower case.
-        sizes: of the input, with commas between them; None: they are left out.
-        arguments: of the descriptor's `of`, such as `axis=0,1`, `strides=2,2` or `axis_direction=DECREASING`; also
-            `input_strides=1,4096`, the strides of the input.
+        data_type: the type of the input, DirectML's name in upper or lower case.
+        sizes: the sizes of the input, separated by commas; None: they are missing.
+        arguments: arguments of the descriptor's `of`, such as `axis=0,1`, `strides=2,2` or `axis_direction=DECREASING`;
+            also `input_strides=1,4096`, the strides of the input.
 
     Raises:
         DescriptorError: there is no such operator, type or argument, or its value is not allowed.
@@ -136,7 +136,7 @@ def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]
 
 
 def _parameters(row: Operator) -> list[Argument]:
-    """The arguments that users may give for an operator."""
+    """The arguments that users may pass for an operator."""
     of: Callable[..., OperatorDesc] = row.desc.of  # type: ignore[attr-defined]
     found = {name: default for name, default in _WINDOW.items() if name in row.fields}
     found |= {name: each.default for name, each in inspect.signature(of).parameters.items()}
@@ -155,12 +155,12 @@ def named(name: str, arguments: Sequence[str], allowed: Iterable[Argument]) -> d
     """Parses the arguments of an operator or a function, written NAME=VALUE.
 
     Args:
-        name: the operator or function, as error messages call it.
+        name: the operator or function, for error messages.
         arguments: the texts.
-        allowed: the arguments that the operator or function takes.
+        allowed: the arguments of the operator or function.
 
     Raises:
-        DescriptorError: an argument is not written NAME=VALUE, is unknown, is given twice or missing, or its value is
+        DescriptorError: an argument is not written NAME=VALUE, is unknown, occurs twice or is missing, or its value is
             not allowed.
     """
     given: dict[str, Any] = {}
@@ -181,12 +181,12 @@ def named(name: str, arguments: Sequence[str], allowed: Iterable[Argument]) -> d
 
 
 def _sequence(value: Any) -> Any:
-    """Makes a single integer a sequence, as sizes and axes are."""
+    """Turns a single integer into a sequence, as sizes and axes are."""
     return (value,) if type(value) is int else value
 
 
 def rows(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
-    """For each dispatch of a plan its outputs, its shader, what it reads and what it writes."""
+    """For each dispatch of a plan its outputs, its shader, and the tensors that it reads and writes."""
     for dispatch in plan.dispatches:
         first, last = dispatch.outputs[0], dispatch.outputs[-1]
         outputs = f"{first:,}" if first == last else f"{first:,} to {last:,}"

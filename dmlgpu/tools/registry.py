@@ -1,7 +1,7 @@
-"""The registry of operators: for each its name, its descriptor, its function, and the samples that it is tested on.
+"""The registry of operators: the name, the descriptor, the function and the test samples of each.
 
-Everything that handles all operators takes them from here: the self-check, the command line, the benchmarks, and the
-tests of cases, of random descriptors, of hashes and of the README's table. A new operator needs a row.
+The self-check, the command line, the benchmarks, and the tests of cases, of random descriptors, of hashes and of the
+README's table iterate over these rows. A new operator needs a row.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from dmlgpu.functions import (
 )
 
 Ints = tuple[int, ...]
-# Gives the strides for sizes; None: packed.
+# The strides for sizes; None: packed.
 Layout = Callable[[Ints], Ints | None]
 
 
@@ -80,17 +80,17 @@ def _reversed(sizes: Ints) -> Ints:
 
 
 def _broadcast(sizes: Ints) -> Ints:
-    """Packed strides, but 0 along the first dimension: all its entries are the same memory."""
+    """Packed strides, but 0 along the first dimension, so that all its entries share memory."""
     return (0, *packed_strides(sizes)[1:])
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Sizes, arguments and layouts that the operators of a family are tested on, with every type."""
+    """Sizes, arguments and layouts of a test, with every type, of the operators of a family."""
 
     sizes: Ints
     arguments: Mapping[str, Any]
-    """The arguments of the descriptors' `of`, without the input."""
+    """Arguments of the descriptors' `of`, without the input."""
     source: Layout = _packed
     target: Layout = _packed
     """The layout of every output."""
@@ -101,13 +101,13 @@ class Operator:
     """A row of the registry."""
 
     name: str
-    """DirectML's name; REDUCE is followed by its function, as there is a row for each."""
+    """DirectML's name; after REDUCE its function follows, because each has a row."""
     desc: type[OperatorDesc]
     function: Callable[..., Any] | None
     """The public function that computes it."""
     samples: tuple[Sample, ...]
     options: Mapping[str, tuple[Any, ...]]
-    """Further arguments of the descriptor's `of`, and their values; every sample is tested with all combinations."""
+    """More arguments of the descriptor's `of`, with their values; every sample is tested with all combinations."""
 
     @property
     def types(self) -> TypeTable:
@@ -126,7 +126,7 @@ class Operator:
 
     @property
     def fields(self) -> frozenset[str]:
-        """The fields of the descriptor: with `axes` it reduces, with `window_size` or `pooled_size` it pools."""
+        """The fields of the descriptor: a reduction has `axes`, a pooling `window_size` or `pooled_size`."""
         return frozenset(self.desc.__dataclass_fields__)  # type: ignore[attr-defined]
 
     def describes(self, desc: OperatorDesc) -> bool:
@@ -140,8 +140,8 @@ class Operator:
 
         Args:
             source: the first input.
-            arguments: of the descriptor's `of`. Fields and options that only other operators of the family have are
-                ignored. An option that is not given has its first value.
+            arguments: arguments of the descriptor's `of`. Fields and options of other operators of the family are
+                ignored. A missing option has its first value.
 
         Raises:
             DescriptorError: naming the field that breaks a rule.
@@ -170,8 +170,8 @@ def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[
 
     Args:
         desc: the operator.
-        fill: gives any array for a tensor. Of indices most then become those of an output, of its window if it has one;
-            of scales most become numbers near 1, and most regions lie at least in part in the input.
+        fill: returns any array for a tensor. Most indices then become those of an output, of its window if it has one;
+            most scales become numbers near 1, and most regions lie at least in part in the input.
     """
     arrays = [fill(tensor) for tensor in desc.inputs]
     for i, field in enumerate(desc.input_fields):
@@ -192,7 +192,7 @@ def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[
 
 
 def _in_windows(desc: MaxPoolingGradOperatorDesc, numbers: Array) -> Array:
-    """For each window the index of one of its elements, by any number; windows in the padding have the next element."""
+    """For each window the index of one of its elements, by any number; in the padding, of the nearest element."""
     places, dtype = [*np.indices(numbers.shape)], numbers.dtype
     for d, window in enumerate(desc.windows, 2):
         numbers, k = np.divmod(numbers, np.array(window.window_size, dtype))
@@ -202,9 +202,9 @@ def _in_windows(desc: MaxPoolingGradOperatorDesc, numbers: Array) -> Array:
 
 
 def _regions(desc: RoiPoolingOperatorDesc, rois: Array) -> Array:
-    """Regions with corners at quarters of elements, by the bits of any numbers; those near the input stay as they are.
+    """Regions with corners at quarters of elements, by the bits of any numbers.
 
-    So does every eighth.
+    Regions near the input, and every eighth, stay as they are.
     """
     numbers, (batches, _, height, width) = bits(rois).astype(np.int64), desc.input_tensor.sizes
     numbers = (numbers ^ numbers >> 13) * 40503 >> 5
@@ -237,7 +237,7 @@ _REDUCTIONS = tuple(
         ((3, 5000), (1,), _packed, _packed),
     )
 )
-# The windows are: window size, strides, start padding, end padding, dilations.
+# Columns: window size, strides, start padding, end padding, dilations.
 _WINDOWS = tuple(
     Sample(sizes, dict(zip(WINDOW_FIELDS, window, strict=True)), source, target)
     for sizes, window, source, target in (
@@ -251,7 +251,7 @@ _WINDOWS = tuple(
         ((1, 2, 5, 6, 7), ((2, 2, 3), (2, 1, 1), (0, 1, 2), (1, 1, 2), (2, 3, 2)), _reversed, _packed),
     )
 )
-# For gradients of averages: the sizes of _WINDOWS are those of the output; the source has an element for each window.
+# For gradients of averages: _WINDOWS have the sizes of the output; the source has an element for each window.
 _SHARES = tuple(
     replace(
         sample,
@@ -273,7 +273,7 @@ _PLACES = tuple(
         ((1, 1, 1, 1), (1, 1), _packed, _packed),
     )
 )
-# Along lines. For TOP_K: a k below and above what is sorted at once, all elements, and lines of many times k.
+# Along lines. For TOP_K: a k below and above the number sorted at once, all elements, and lines much longer than k.
 _LINES = tuple(
     Sample(sizes, {"axis": axis, "k": k}, source, target)
     for sizes, axis, k, source, target in (
@@ -348,5 +348,5 @@ OPERATORS = (
 )
 # Descriptors by the names of DirectML, which has one REDUCE.
 DESCRIPTORS = {operator.name.partition(" ")[0]: operator.desc for operator in OPERATORS}
-# Operators that are their own canonical form; the others are computed as one of these.
+# Operators that are canonical; the others are computed as one of these.
 CANONICAL = tuple(each for each in OPERATORS if each.describes(next(each.descs()).canonical()))

@@ -1,4 +1,4 @@
-"""A self-check: every operator with every type it takes, run on a device and compared with the NumPy oracle."""
+"""A self-check: every operator with every type, run on a device and compared with the NumPy oracle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dmlgpu.tools.registry import OPERATORS, inputs_of
 
 @dataclass(frozen=True)
 class Check:
-    """An operator, how it is computed, and the kind of values of its inputs."""
+    """An operator, its flags and kernel, and the kind of values of its inputs."""
 
     operator: str
     desc: OperatorDesc
@@ -62,14 +62,14 @@ def _kinds(desc: OperatorDesc, flags: ExecutionFlags = ExecutionFlags.NONE) -> t
 
 
 def values(tensor: TensorDesc, kind: str) -> Array:
-    """An array for a tensor, of one of the kinds that `_kinds` names; the same in every run."""
+    """An array for a tensor, of one of the kinds in `_kinds`; the same in every run."""
     dtype, rng = tensor.data_type.numpy, np.random.default_rng(0)
     sizes = tuple(1 if stride == 0 else size for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True))
     if kind == "any bits":
         count = np.empty(sizes, dtype).nbytes
         x = rng.integers(0, 256, count, np.uint8).view(dtype).reshape(sizes)
     elif kind == "small integers":
-        # Sums of these have no rounding errors: no bound hides that an element is missing.
+        # Sums of these have no rounding errors: no bound hides a missing element.
         x = rng.integers(-8, 9, sizes).astype(dtype)
     elif kind in ("normal", "few extremes"):
         x = rng.standard_normal(sizes).astype(dtype)

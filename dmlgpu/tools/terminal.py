@@ -1,4 +1,4 @@
-"""The output of command lines, also where its reader closes the pipe."""
+"""The output of command lines, even if its reader closes the pipe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-# What shells report of a program that SIGPIPE ended: 128 + 13.
+# The exit code of a program that SIGPIPE ended, in shells: 128 + 13.
 _UNREAD = 141
 
 
@@ -62,7 +62,7 @@ def exit_code(command: Callable[[], int]) -> int:
 
 
 def _to_nowhere(*descriptors: int) -> None:
-    """Redirects to os.devnull: the interpreter flushes its output when it ends, and exits with 120 if that fails."""
+    """Redirects to os.devnull: otherwise the interpreter's last flush may fail, and it would exit with 120."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in descriptors:
         os.dup2(nowhere, descriptor)
