@@ -1,7 +1,7 @@
-"""What is run: cases of every operator, for the tests of the oracle, of plans and of devices alike.
+"""Cases of every operator, for the tests of the oracle, of plans and of devices.
 
-All tests that are not about one operator run CASES. Samples of every operator of the registry are among them; what else
-is special about an operator is in a list of its own.
+All tests that are not about one operator run CASES. These include samples of every operator of the registry; the
+special cases of an operator are in separate lists.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from dmlgpu.lowering.problem import sums_can_be_exact
 from dmlgpu.tools.registry import OPERATORS, inputs_of, with_outputs
 
 Array = npt.NDArray[Any]
-# Makes the elements of a buffer: so many, of this type.
+# Returns the elements of a buffer, by type and count.
 Fill = Callable[[np.dtype[Any], int], Array]
 
 FLOAT64, FLOAT32, FLOAT16 = DataType.FLOAT64, DataType.FLOAT32, DataType.FLOAT16
 INT64, INT32, INT16, INT8 = DataType.INT64, DataType.INT32, DataType.INT16, DataType.INT8
 UINT64, UINT32, UINT16, UINT8 = DataType.UINT64, DataType.UINT32, DataType.UINT16, DataType.UINT8
 ELEMENT_TYPES = (FLOAT32, FLOAT16, INT64, INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8, FLOAT64)
-# One of every width, each of another kind of number.
+# A type of every width, each of another kind of number.
 WIDTHS = (UINT8, FLOAT16, INT32, UINT64)
 INDEX_TYPES = (INT64, INT32, UINT64, UINT32)
 INCREASING, DECREASING = AxisDirection.INCREASING, AxisDirection.DECREASING
@@ -66,18 +66,18 @@ INCREASING, DECREASING = AxisDirection.INCREASING, AxisDirection.DECREASING
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """An operator, the inputs it is given, and what comes out where a document says it."""
+    """An operator, its inputs, and the outputs if a document states them."""
 
     id: str
     desc: OperatorDesc
     fills: tuple[Fill, ...]
-    """One for each input tensor."""
+    """A fill for each input tensor."""
     expected: tuple[Any, ...] | None = None
-    """One nested list for each output tensor."""
+    """A nested list for each output tensor."""
     flags: ExecutionFlags = ExecutionFlags.NONE
 
     def plan(self, limits: Limits) -> Plan:
-        """On a device of these limits."""
+        """The plan for a device with these limits."""
         return lower(self.desc, limits, flags=self.flags)
 
     def inputs(self) -> tuple[Array, ...]:
@@ -87,13 +87,13 @@ class Case:
 
 
 def arranged(tensor: TensorDesc, fill: Fill) -> Array:
-    """The elements of a tensor whose buffer is filled so."""
+    """The elements of a tensor whose buffer has this fill."""
     buffer = fill(tensor.data_type.numpy, tensor.reach)
     strides = [stride * buffer.itemsize for stride in tensor.element_strides]
     return np.lib.stride_tricks.as_strided(buffer, tensor.sizes, strides, writeable=False)
 
 
-# Strides of which no two are alike: what they add up to has no end in sight.
+# Strides with so many different sums that the search for overlaps ends without a result.
 NO_END = (1, 80508469, 74289224, 67866763, 84346775, 56023097, 82628941, 79342657)
 
 
@@ -111,7 +111,7 @@ def ties(dtype: np.dtype[Any], count: int) -> Array:
 
 
 def any_bits(dtype: np.dtype[Any], count: int) -> Array:
-    """Every bit pattern: of floats also NaN, infinities and denormals."""
+    """Every bit pattern: in floats also NaN, infinities and denormals."""
     return np.frombuffer(np.random.default_rng(count).bytes(count * dtype.itemsize), dtype)
 
 
@@ -122,23 +122,23 @@ def distinct(dtype: np.dtype[Any], count: int) -> Array:
 
 
 def small(dtype: np.dtype[Any], count: int) -> Array:
-    """Integers of which a few hundred have exact sums, and squares too."""
+    """Integers so small that sums of a few hundred, also of squares, are exact."""
     return np.random.default_rng(count).integers(-4 if dtype.kind != "u" else 0, 5, count).astype(dtype)
 
 
 def negative(dtype: np.dtype[Any], count: int) -> Array:
-    """Nothing above the least values of the type: whatever counts as 0 would win."""
+    """Negative values; in unsigned types only 0. Anything that counts as 0 would win."""
     values = np.random.default_rng(count).integers(1, 100, count)
     return (-values if dtype.kind != "u" else values * 0).astype(dtype)
 
 
 def least(dtype: np.dtype[Any], count: int) -> Array:
-    """The least value of the type: nothing that is not an element may win over it."""
+    """The least value of the type: nothing except an element may win over it."""
     return np.full(count, -np.inf if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
 
 
 def special_values(dtype: np.dtype[Any]) -> Array:
-    """The values of a type that comparisons get wrong first."""
+    """The values of a type that comparisons are most likely to get wrong."""
     if dtype.kind != "f":
         info = np.iinfo(dtype)
         return np.unique(np.array([info.min, info.min + 1, 0, 1, info.max - 1, info.max], dtype))
@@ -168,7 +168,7 @@ def special_values(dtype: np.dtype[Any]) -> Array:
 
 
 def special(dtype: np.dtype[Any], count: int) -> Array:
-    """Extremes; of floats both zeros, denormals, infinities, and NaN of several payloads, quiet and signalling."""
+    """Extremes; for floats both zeros, denormals, infinities, and NaN of several payloads, quiet and signalling."""
     return np.random.default_rng(count).choice(special_values(dtype).view(f"u{dtype.itemsize}"), count).view(dtype)
 
 
@@ -180,7 +180,7 @@ def special_without_nan(dtype: np.dtype[Any], count: int) -> Array:
 
 
 def factors(dtype: np.dtype[Any], count: int) -> Array:
-    """Floats whose products stay in range; odd integers, of which no product is 0."""
+    """Floats whose products stay in range; odd integers, whose product is never 0."""
     rng = np.random.default_rng(count)
     if dtype.kind != "f":
         return rng.integers(0, np.iinfo(dtype).max, count, dtype) | dtype.type(1)
@@ -191,7 +191,7 @@ def factors(dtype: np.dtype[Any], count: int) -> Array:
 
 
 def permuted_strides(sizes: Sequence[int], order: Sequence[int], gap: int = 0) -> tuple[int, ...]:
-    """Strides of a tensor whose dimensions lie in this order, outermost first, `gap` elements after each one's end."""
+    """Strides of dimensions that lie in this order, outermost first, with `gap` elements after each one's end."""
     strides, step = [0] * len(sizes), 1
     for dim in reversed(order):
         strides[dim] = step
@@ -214,7 +214,7 @@ def arg_desc(
     strides: Sequence[int] | None = None,
     output_strides: Sequence[int] | None = None,
 ) -> ArgmaxOperatorDesc | ArgminOperatorDesc:
-    """ARGMAX or ARGMIN with the output sizes that follow."""
+    """ARGMAX or ARGMIN with the inferred output sizes."""
     desc = kind.of(TensorDesc(data_type, sizes, strides), axes, direction, output_data_type=index_type)
     return dataclasses.replace(desc, output_tensor=dataclasses.replace(desc.output_tensor, strides=output_strides))
 
@@ -230,7 +230,7 @@ def extremum_desc(
     output_strides: tuple[int, ...] | None = None,
     indices_strides: tuple[int, ...] | None = None,
 ) -> ExtremumOperatorDesc:
-    """MAX or MIN with its index, with the output sizes that follow."""
+    """MAX or MIN with its index, with the inferred output sizes."""
     desc = ExtremumOperatorDesc.of(function, TensorDesc(data_type, sizes, strides), axes, indices_data_type=index_type)
     return dataclasses.replace(
         desc,
@@ -248,7 +248,7 @@ def pooled_sizes(
     dilations: Sequence[int],
     ceil: bool = False,
 ) -> tuple[int, ...]:
-    """The output sizes that follow, each one larger with `ceil` where the division leaves a remainder."""
+    """The inferred output sizes, each rounded up with `ceil`."""
     rests = [
         size + a + b - (1 + (w - 1) * d)
         for size, w, a, b, d in zip(sizes[2:], window, start, end, dilations, strict=True)
@@ -269,7 +269,7 @@ def pool_desc(
     ceil: bool = False,
     input_strides: Sequence[int] | None = None,
 ) -> MaxPooling2OperatorDesc:
-    """MAX_POOLING2 with the output sizes that follow."""
+    """MAX_POOLING2 with the inferred output sizes."""
     ones, zeros = (1,) * len(window), (0,) * len(window)
     steps = strides or ones, start or zeros, end or zeros, dilations or ones
     return MaxPooling2OperatorDesc.of(
@@ -284,7 +284,7 @@ def pool_desc(
     )
 
 
-# The documents' examples
+# Examples of the documents
 
 MATRIX = [[1, 2, 3], [3, 0, 4], [2, 5, 2]]
 PLANE = [[1, 3, 2, 4, -1], [5, 7, 6, 8, -2], [9, 11, 10, 12, -3], [13, 15, 14, 16, -4]]
@@ -304,7 +304,7 @@ def _arg_example(
 
 
 def _pool_example(id: str, x: Any, values: Any, indices: Any, *args: Any, **kwargs: Any) -> Case:
-    """A plane (height, width), pooled with and given as 2-D windows."""
+    """A plane (height, width), pooled with 2-D windows; all arrays are 2-D."""
     desc = pool_desc(FLOAT32, (1, 1, *np.shape(x)), *args, **kwargs)
     return Case(id, desc, (given(x),), ([[values]], [[indices]]))
 
@@ -444,7 +444,7 @@ _ROI_EXAMPLES = [
         ("outside", _SQUARE, (7, 7, 9, 9), 1, 2, [[0, 0], [0, 0]]),
         ("backwards", _SQUARE, (3, 4, 1, 2), 1, 1, [[28]]),
         ("integers", np.arange(60)[:, None], (0, 0, 0, 56), 1, (7, 1), [[8], [16], [24], [32], [40], [48], [56]]),
-        # In float32 5 * 0.7 is 3.5, which rounds to 4; the exact product of 5 and the float32 is less.
+        # In float32 5 * 0.7 is 3.5, which rounds to 4; the exact product of 5 and the float32 0.7 is less.
         ("float32-product", _SQUARE, (5, 5, 5, 5), 0.7, 1, [[29]]),
         ("denormal-scale", _SQUARE, (0, 0, 60000, 3), 1e-40, 1, [[1]]),
     )
@@ -614,7 +614,7 @@ def _name(kind: type[OperatorDesc]) -> str:
     return kind.__name__.removesuffix("OperatorDesc").lower()
 
 
-# Every type of element and of index; a type of each width with every type of index.
+# Every type of element with a type of index; a type of each width with every type of index.
 TYPE_PAIRS = [
     _arg_case(
         f"{_name(kind)}-{data_type.name}-{index_type.name}-{direction.name}".lower(),
@@ -653,14 +653,14 @@ AXES_OF_RANK_8 = [
     for axes in random.Random(8).sample(_subsets(8), 20)
 ]
 
-# One element, one less and one more than what lies in a word, a workgroup and a segment of the lowered limits.
+# One element; one less and one more than fit in a word, a workgroup and a segment of the lowered limits.
 BOUNDARIES = [
     _arg_case(f"{data_type.name.lower()}-{outputs}-of-{axis}", ties, kind, data_type, (outputs, axis), [1])
     for kind, data_type in zip(itertools.cycle(ARG_KINDS), WIDTHS)
     for outputs, axis in ((1, 1), (1, 257), (3, 5), (31, 33), (32, 32), (33, 31), (63, 4), (65, 3), (97, 2), (257, 1))
 ]
 
-# Elements that follow each other along the reduced axis, or along the one beside it; vectors of 16 bytes, and odd.
+# Consecutive elements along the reduced axis, or along another one; vectors of 16 bytes, and odd sizes.
 ROWS_AND_COLUMNS = [
     _arg_case(
         f"{name}-{data_type.name.lower()}-{direction.name.lower()}", ties, kind, data_type, sizes, [axis], direction
@@ -677,7 +677,7 @@ ROWS_AND_COLUMNS = [
     for kind, direction in zip(ARG_KINDS, AxisDirection, strict=True)
 ]
 
-# Rows that begin with a vector of 16 bytes and end within one: what follows a row must not be taken for it.
+# Rows that begin with a vector of 16 bytes and end within one: elements after a row must not count.
 ROWS_WITH_ENDS = [
     _arg_case(
         f"{name}-{data_type.name.lower()}", fill, ArgmaxOperatorDesc, data_type, sizes, [axis], DECREASING, **strides
@@ -705,7 +705,7 @@ SPECIAL_ARGS = [
     for data_type in ELEMENT_TYPES
     for fill in (special, special_without_nan, any_bits)
     for direction in AxisDirection
-    # Of integers nothing is special but the extremes: one direction with each kind.
+    # The only special integers are the extremes: one direction with each kind.
     if data_type in (FLOAT16, FLOAT32) or (fill is not special_without_nan and direction == ARG_KINDS.index(kind))
 ]
 
@@ -722,8 +722,8 @@ REDUCTIONS = [
     )
 ]
 
-# Every function of REDUCE that writes a value, with every type, along rows, columns and axes between others; those that
-# write an index are in REDUCTIONS.
+# Every function of REDUCE that writes a value, with every type, along rows, columns and axes between others; REDUCTIONS
+# has those that write an index.
 REDUCED = [
     Case(
         f"reduce-{function.name}-{data_type.name}-{name}".lower().replace("_", "-"),
@@ -754,7 +754,7 @@ def _gradient(
     index_type: DataType | None = None,
     **arguments: Any,
 ) -> OperatorDesc:
-    """The gradient of a pooling over these sizes, with so many windows, None: as many as fit."""
+    """The gradient of a pooling over these sizes, with so many windows; None: as many as fit."""
     pooled = MaxPooling2OperatorDesc.of(TensorDesc(data_type, sizes), **window, output_sizes=count)
 
     def spread(tensor: TensorDesc) -> TensorDesc:
@@ -768,7 +768,7 @@ def _gradient(
     return kind(**{field: value for field, value in fields.items() if field in kind.__dataclass_fields__})
 
 
-# Sizes, windows, strides, paddings at the start and at the end, and dilations that take every kernel over windows.
+# Sizes, windows, strides, paddings at the start and at the end, and dilations, for every kernel over windows.
 WINDOW_SHAPES = (
     ((2, 3, 9, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
     ((1, 1, 11, 13), (7, 5), (2, 3), (3, 4), (2, 0), (1, 1)),
@@ -776,7 +776,7 @@ WINDOW_SHAPES = (
     ((1, 1, 6, 50), (3, 41), (2, 3), (1, 3), (1, 0), (1, 1)),
     ((2, 1, 9, 12), (2, 3), (2, 2), (1, 2), (0, 1), (3, 2)),
     ((1, 2, 6, 7, 8), (2, 3, 2), (1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 2)),
-    # Few windows, fewer along width than could hold an element; those of a plane may lie in two segments.
+    # Few windows, fewer along width than could contain an element; those of a plane may lie in two segments.
     ((1, 24, 20, 16), (12, 12), (4, 4), (0, 0), (0, 0), (1, 1)),
 )
 _SUMMING = {
@@ -786,7 +786,7 @@ _SUMMING = {
     "lp-2": (LpPooling1OperatorDesc, {"p": 2}),
     "lp-3": (LpPooling1OperatorDesc, {"p": 3}),
 }
-# Averages and norms: small windows and long ones, padded, dilated, hanging over the end, and written with gaps.
+# Averages and norms: small windows and long ones, padded, dilated, overhanging, and written with gaps.
 SUMMED_WINDOWS = [
     Case(
         f"{name}-{tag}-{data_type.name}".lower(),
@@ -819,7 +819,7 @@ SUMMED_WINDOWS = [
     )
 ]
 
-# Quantized elements, by every kernel over windows. Of scales and zero points there is 1, or (C) one for each channel.
+# Quantized elements, by every kernel over windows, with 1 scale and zero point, or (C) one per channel.
 QUANTIZED = [
     Case(
         f"quantized-{number}-{data_type.name}".lower(),
@@ -849,7 +849,7 @@ QUANTIZED = [
     )
 ]
 
-# Gradients over the same kinds of windows; each tensor has gaps of `gap` elements behind its rows and planes.
+# Gradients over the same kinds of windows; each tensor has gaps of `gap` elements after its rows and planes.
 GRADIENTS = [
     Case(
         f"gradient-{name}-{tag}-{data_type.name}".lower(),
@@ -878,7 +878,7 @@ GRADIENTS = [
     if tag != "dilated" or kind is MaxPoolingGradOperatorDesc
 ]
 
-# Elements of every width, put back to more places than there are elements, and to fewer, packed and with gaps.
+# Elements of every width, written to outputs with more and with fewer elements, packed and with gaps.
 UNPOOLED = [
     Case(
         f"unpooled-{tag}-{data_type.name}-{index_type.name}".lower(),
@@ -919,8 +919,8 @@ def _roi_cases() -> Iterator[Case]:
 
 ROIS = list(_roi_cases())
 
-# TOP_K: around what an item sorts, and what is merged at a time; lines that are sorted as a whole, and by groups, the
-# last of which is not full; every type; layouts of all tensors; sorted and reversed lines.
+# TOP_K: around the number of elements that an item sorts, and that a merge handles at a time; lines that are sorted as
+# a whole, and by groups, the last of which is not full; every type; layouts of all tensors; sorted and reversed lines.
 
 
 def _top_k_cases() -> Iterator[Case]:
@@ -971,7 +971,6 @@ def _top_k_cases() -> Iterator[Case]:
 
 TOP_K = list(_top_k_cases())
 
-# Every way in which a tensor can lie: padded, permuted, broadcast, or all at once.
 # CUMULATIVE_SUMMATION and CUMULATIVE_PRODUCT: lines of vectors, neighbouring lines of a vector, and others; lines that
 # are divided into blocks; layouts of both tensors.
 
@@ -1018,6 +1017,7 @@ def _cumulative_cases() -> Iterator[Case]:
 
 CUMULATIVE = list(_cumulative_cases())
 
+# All layouts of a tensor: padded, permuted, broadcast, or combined.
 STRIDED_ARGS = [
     _arg_case(f"{name}-{data_type.name.lower()}", ties, ArgmaxOperatorDesc, data_type, (4, 3, 5), axes, **strides)
     for data_type in WIDTHS
@@ -1039,8 +1039,9 @@ STRIDED_ARGS = [
     for gap, index_type in enumerate(INDEX_TYPES)
 ]  # fmt: skip
 
-# Values with their indices, of no operator of DirectML: every type; rows and columns that kernels write themselves, and
-# that several invocations share; outputs that share words; several axes; layouts of the input and of either output.
+# Values with their indices, which no operator of DirectML computes: every type; rows and columns that kernels write
+# directly, and that several invocations share; outputs that share words; several axes; layouts of the input and of
+# either output.
 
 
 def _extremum_cases() -> Iterator[Case]:
@@ -1103,7 +1104,7 @@ POOLED_TYPES = [
     for i, data_type in enumerate(ELEMENT_TYPES)
     for j, fill in enumerate((ties, any_bits, negative, special))
     for k, indices in enumerate((None, UINT32, UINT64))
-    # Floats have special values in every way; a type of each width every kind of indices.
+    # Floats have special values in every combination; a type of each width has every kind of indices.
     if (i + j) % 3 == k or data_type in (FLOAT16, FLOAT32) or (data_type in WIDTHS and fill is ties)
 ]
 POOLED_TYPES_3D = [
@@ -1122,7 +1123,7 @@ POOLED_TYPES_3D = [
     for data_type, indices in zip((*WIDTHS, FLOAT32), itertools.cycle((UINT32, UINT64, None)))
 ]
 
-# Nothing but the least value, so that what lies in the padding or beside a row wins as soon as it counts for anything.
+# Only the least value, so that an element of the padding or beside a row wins if it counts at all.
 POOLED_LEAST = [
     _pool_case(
         f"pool-least-{data_type.name.lower()}", least, data_type, (2, 2, 7, 9), (3, 2), (2, 1), (2, 1), (2, 1), (2, 2)
@@ -1143,7 +1144,7 @@ POOLED_EDGES = [
     _pool_case("one-column", distinct, INT32, (1, 1, 200, 1), (7, 1), (3, 1)),
     _pool_case("stride-larger-than-window", distinct, INT32, (1, 2, 13, 17), (2, 2), (5, 4)),
     _pool_case("dilation-larger-than-output", distinct, INT32, (1, 2, 13, 17), (3, 2), None, None, None, (5, 11)),
-    # Window 0 holds only its second element, at an offset that the dilation carries over the padding.
+    # Window 0 contains only its second element, at an offset that the dilation carries over the padding.
     _pool_case("dilation-over-padding", distinct, INT32, (1, 1, 4, 4), (2, 2), None, (3, 3), (3, 3), (3, 3)),
     _pool_case("ceil", distinct, INT32, (1, 2, 8, 9), (3, 2), (3, 4), ceil=True),
     _pool_case("ceil-padded", distinct, UINT8, (2, 1, 8, 9), (3, 3), (2, 2), (1, 1), (1, 0), ceil=True),
@@ -1190,7 +1191,7 @@ SMALL_WINDOWS = [
         ("3-d-dilation", (1, 1, 6, 7, 16), ((2, 3, 2), (1, 2, 1), (0, 2, 1), (1, 2, 1), (2, 2, 1))),
     )
 ]
-# Windows whose rows are read in vectors.
+# Windows whose rows are read as vectors.
 LONG_WINDOWS = [
     _pool_case(f"long-window-{tag}-{data_type.name.lower()}", ties, data_type, *args)
     for data_type in (UINT8, FLOAT16, FLOAT32, UINT64)
@@ -1199,7 +1200,7 @@ LONG_WINDOWS = [
         "global-unaligned": ((2, 3, 3, 53), (3, 53)),
         "padded": ((1, 2, 2, 70), (2, 41), (1, 3), (1, 5), (1, 17)),
         "3-d": ((1, 2, 3, 2, 48), (2, 2, 48)),
-        # Rows and strides of whole vectors, but for the padding.
+        # Rows and strides of whole vectors, except for the padding.
         "strided": ((1, 2, 3, 128), (2, 48), (1, 16), (0, 3)),
     }.items()
 ]
@@ -1243,8 +1244,8 @@ SEPARABLE = [
     )
 ]
 
-# The same where planes, slabs or rows do not follow each other: with gaps, as views of larger tensors have them, or
-# with rows in common, so that those that windows need follow each other. Not in CASES, as SMALL_WINDOWS.
+# The same with gaps between planes, slabs or rows, as in views of larger tensors, or with shared rows, so that the rows
+# of windows are consecutive. Not in CASES, as SMALL_WINDOWS.
 SEPARABLE_STRIDED = [
     _pool_case(f"separable-{tag}", distinct, INT32, sizes, window, steps, input_strides=strides)
     for tag, sizes, window, steps, strides in (
@@ -1272,7 +1273,7 @@ POOLED_GAPS = [
     for data_type in WIDTHS
 ]
 
-# Windows that reach beyond 2^32, or nearly so far, with few elements in the input.
+# Windows that reach beyond 2^32, or nearly, with few elements in the input.
 FAR_WINDOWS = [
     Case(
         f"far-{tag}-{data_type.name}-{indices.name if indices else 'none'}".lower(),
@@ -1283,7 +1284,7 @@ FAR_WINDOWS = [
         (FLOAT32, UINT32, distinct),
         (UINT8, UINT64, distinct),
         (INT64, None, distinct),
-        # What begins in the padding has no element that wins over an index there.
+        # In windows that begin in the padding, no element wins over the initial index there.
         (INT16, UINT32, least),
     )
     for tag, sizes, *window in (
@@ -1347,7 +1348,7 @@ EARLIER_POOLINGS = _earlier_descs()
 
 
 def _sample_cases() -> Iterator[Case]:
-    """What every operator of the registry is tried on, with a type and options after the other."""
+    """The samples of every operator of the registry, with types and options in turn."""
     for operator in OPERATORS:
         tried = zip(
             operator.samples,
@@ -1368,7 +1369,7 @@ EXACT = [
     for case in (*REDUCED, *SUMMED_WINDOWS, *SAMPLES)
     if sums_can_be_exact(case.desc)
 ] + [
-    # More elements than most sums of a window have room for.
+    # More elements than fit most sums of a window.
     Case(
         f"exact-average-high-{data_type.name}".lower(),
         AveragePooling1OperatorDesc.of(TensorDesc(data_type, (1, 2, 40, 38)), (33, 34)),
@@ -1378,7 +1379,7 @@ EXACT = [
     for data_type in (FLOAT32, FLOAT16)
 ]
 
-# Every list above, small enough that all of it runs on every device.
+# Every list above, small enough to run on every device.
 CASES = [
     *DOCUMENTED,
     *TYPE_PAIRS,

@@ -1,8 +1,8 @@
-"""Limits of real devices, as public reports have them. What no report says is the least that Vulkan allows.
+"""Limits of real devices, from public reports. Limits that no report has are the minimum of Vulkan.
 
 Reports of vulkan.gpuinfo.org are those that Khronos exported to its repositories Vulkan-Profiles and
-Vulkan-ValidationLayers (the latter's folder tests/device_profiles, as of commit 15064d5b). They have no memory; what
-is known of it is of another report, of the same device or of one with the same driver.
+Vulkan-ValidationLayers (the latter's folder tests/device_profiles, as of commit 15064d5b). They lack memory, which is
+from another report, of the same device or of one with the same driver.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dmlgpu.runtime.drivers import DeviceInfo
 
 GIB = 1 << 30
 
-# VkMemoryPropertyFlagBits, as they occur together.
+# VkMemoryPropertyFlagBits, in the combinations that occur.
 OTHER, DEVICE, HOST, CACHED = 0, 1, 6, 14
 SHARED, SHARED_CACHED, SHARED_INCOHERENT, LAZY = 7, 15, 11, 17
 
@@ -27,7 +27,7 @@ class Memory:
     source: str
     heaps: tuple[int, ...]
     types: tuple[tuple[int, int], ...]
-    """(flags, heap) of every memory type, in order, up to the last one that Kompute could take."""
+    """(flags, heap) of every memory type, in order, up to the last one that Kompute could use."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class RealDevice:
     """minStorageBufferOffsetAlignment."""
     subgroup_size: int
     operations: float
-    """Operations of float32 in a second: units times clock, as data sheets have them."""
+    """Operations of float32 per second: units times clock, from data sheets."""
     memory: Memory
 
     @property
     def info(self) -> DeviceInfo:
-        """What `devices()` would say of it."""
+        """The result of `devices()` for it."""
         types = [SimpleNamespace(propertyFlags=flags, heapIndex=heap) for flags, heap in self.memory.types]
         memory = SimpleNamespace(memoryTypes=types, memoryTypeCount=len(types))
         device, host = drivers._memory_type(memory, DEVICE), drivers._host_type(memory)

@@ -1,12 +1,11 @@
-"""The drivers under test, and what their devices are taken for: other devices, or ones with lower limits.
+"""The drivers under test, and devices that pretend to be others, or to have lower limits.
 
-Drivers are lavapipe, SwiftShader and those of DMLGPU_TEST_DRIVERS, side by side in one process. DMLGPU_TEST_DRIVERS
-holds paths of driver manifests, or names: `nvidia` is every `*nvidia*.json` in the folders where the Vulkan loader
-looks. They are separated as in PATH. A driver that is not found fails its tests.
+Drivers are lavapipe, SwiftShader and those of DMLGPU_TEST_DRIVERS, side by side in one process. DMLGPU_TEST_DRIVERS has
+paths of driver manifests, or names: `nvidia` is every `*nvidia*.json` in the folders that the Vulkan loader searches.
+They are separated as in PATH. A missing driver fails its tests.
 
-DMLGPU_TEST_ONLY holds the same and leaves out all others, for a machine that has one driver and no more.
-DMLGPU_TEST_DEVICE chooses between the devices of a driver that has several, as DMLGPU_DEVICE does; without it the best
-is taken.
+DMLGPU_TEST_ONLY has the same form and excludes all other drivers, for a machine with only one driver.
+DMLGPU_TEST_DEVICE chooses a device of a driver that has several, as DMLGPU_DEVICE does; by default the best.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def manifests(folders: list[Path], pattern: str) -> list[Path]:
 
 
 def find_drivers() -> dict[str, Path | None]:
-    """The manifest of every driver under test, by its name; None where there is none."""
+    """The manifest of every driver under test, by its name; None if there is none."""
     swiftshader = [
         manifest
         for manifest in manifests(BROWSER_FOLDERS + LOADER_FOLDERS, "vk_swiftshader_icd.json")
@@ -76,7 +75,7 @@ def find_drivers() -> dict[str, Path | None]:
 
 
 def set_drivers(setenv: Callable[[str, str], object], *drivers: Path | None) -> None:
-    """Lets the Vulkan loader see these drivers only; it looks when an instance is created."""
+    """Restricts the Vulkan loader to these drivers; it looks when an instance is created."""
     for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
         setenv(variable, os.pathsep.join(map(str, filter(None, drivers))))
 
@@ -94,7 +93,7 @@ DRIVERS = find_drivers()
 
 
 def use_drivers_under_test() -> None:
-    """Lets this process see them alone, and nothing of what its user set."""
+    """Restricts this process to them, and clears the user's settings."""
     set_drivers(os.environ.__setitem__, *DRIVERS.values())
     for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY", "DMLGPU_LOG"):
         os.environ.pop(variable, None)
@@ -102,7 +101,7 @@ def use_drivers_under_test() -> None:
 
 @contextlib.contextmanager
 def opened_as(driver: dmlgpu.DeviceInfo, limits: Limits | None = None, **changes: object) -> Iterator[dmlgpu.Device]:
-    """A device that is taken for another one, opened."""
+    """An open device that pretends to be another one."""
     info = dataclasses.replace(driver, **changes)
     asked = kompute._memory_left
 
@@ -114,15 +113,16 @@ def opened_as(driver: dmlgpu.DeviceInfo, limits: Limits | None = None, **changes
         patched.setattr("dmlgpu.runtime.device.select", lambda wanted: info)
         device = dmlgpu.Device(limits=limits)
     with device, pytest.MonkeyPatch.context() as patched:
-        # What a driver says of the heaps that there are is nothing of those that are made up.
+        # The driver's report on its own heaps says nothing about pretended ones.
         patched.setattr(kompute, "_memory_left", given)
         yield device
 
 
 def discrete(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
-    """What makes a device's description that of a GPU with memory of its own, in a heap that the host does not see.
+    """Changes that turn a device's description into that of a GPU with its own memory, in a heap that the host cannot
+    map.
 
-    Every tensor then has a buffer, and a staging copy, and plans are those of a GPU, but for fewer workgroups: each
+    Every tensor then has a buffer, and a staging copy, and plans are those of a GPU, but with fewer workgroups: each
     costs time on a CPU.
     """
     heap = driver.heaps[driver.device_heap]
@@ -137,7 +137,7 @@ def discrete(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
 
 
 def unified(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
-    """What makes a device's description that of a CPU, which sees all memory; of a CPU driver it changes nothing."""
+    """Changes that turn a device's description into that of a CPU, which maps all memory; none for a CPU driver."""
     return {"type": "cpu", "unified": True, "device_heap": driver.host_heap}
 
 

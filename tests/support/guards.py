@@ -1,10 +1,10 @@
-"""Guard words: every tensor in a buffer that tensors share lies between bytes that nobody may write to.
+"""Guard words: every tensor in a shared buffer lies between bytes that nobody may write to.
 
-What is handed out, for outputs and for scratch, is filled first, so that what is not written shows: memory that was
-used before often has the results of a call like this one.
+Allocated memory, of outputs and of scratch, is filled first, so that unwritten bytes show: reused memory often has the
+results of a similar call.
 
-Installed for the whole suite. Tensors with buffers of their own (devices whose memory the host does not see), and those
-that would need a larger buffer than devices may make for several, are only filled.
+Installed for the whole suite. Tensors with their own buffers (devices whose memory the host cannot map), and tensors
+that would need a larger buffer than devices may create for several, are only filled.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dmlgpu.descriptors.tensor import Bytes
 from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep
 from dmlgpu.runtime.memory import ALIGNMENT, Allocator, Buffer, Slice
 
-# Nothing that any operator writes by chance, and no byte of it like the next.
+# A pattern that no operator writes by chance, and in which adjacent bytes differ.
 _GUARD = (np.arange(ALIGNMENT, dtype=np.uint16) * 89 + 0xA5).astype(np.uint8)
 _PLACES = np.arange(ALIGNMENT)
-# As an index far behind all elements of a test; as a float a small number that is not 0.
+# As an index far after all elements of a test; as a float a small number that is not 0.
 _FILL = 0xA5
 
 _allocators: weakref.WeakKeyDictionary[Kompute, weakref.WeakSet[GuardedAllocator]] = weakref.WeakKeyDictionary()
@@ -32,14 +32,14 @@ _execute = Kompute.execute
 
 @dataclass(frozen=True, eq=False)
 class _Guarded(Slice[KpBuffer]):
-    """What is handed out."""
+    """An allocated slice."""
 
     whole: Slice[KpBuffer]
-    """It and its guards."""
+    """The slice with its guards."""
 
 
 class GuardedAllocator(Allocator[KpBuffer]):
-    """Hands out slices with a guard before, and one behind that begins with the first byte not asked for."""
+    """Allocates slices with a guard before, and one after that begins with the first byte beyond the requested size."""
 
     def __init__(self, create: Any, destroy: Any, **options: Any) -> None:
         super().__init__(create, destroy, **options)
@@ -66,7 +66,7 @@ class GuardedAllocator(Allocator[KpBuffer]):
         return part
 
     def _uploaded(self, part: Slice[KpBuffer]) -> Slice[KpBuffer]:
-        """Brings the fill to the device, without being counted by kompute_seam.py."""
+        """Copies the fill to the device; kompute_seam.py does not count it."""
         kompute: Kompute = self._create.__self__  # type: ignore[attr-defined]
         sequence = getattr(kompute._manager, "_manager", kompute._manager).sequence()
         sequence.record(kompute._kp.OpTensorSyncDevice([part.buffer.handle.tensor]))
@@ -84,7 +84,7 @@ class GuardedAllocator(Allocator[KpBuffer]):
         return blocks, offsets, begins[:, None]
 
     def check(self) -> None:
-        """Raises an AssertionError where a guard is not what it was."""
+        """Raises an AssertionError if a guard has changed."""
         parts: dict[Buffer[KpBuffer], list[_Guarded]] = {}
         for part in self._guarded:
             parts.setdefault(part.buffer, []).append(part)

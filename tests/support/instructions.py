@@ -1,4 +1,4 @@
-"""What the compiled shaders consist of."""
+"""The instructions of compiled shaders."""
 
 import functools
 import struct
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dmlgpu.runtime import spirv
 
-# SPIR-V's numbers: of instructions, and of decorations.
+# SPIR-V's numbers of instructions, and of decorations.
 CAPABILITY, TYPE_POINTER, VARIABLE, DECORATE, MEMBER_DECORATE = 17, 32, 59, 71, 72
 NON_WRITABLE, BINDING = 24, 33
 

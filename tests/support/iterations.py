@@ -1,14 +1,14 @@
-"""How many iterations of loops llvmpipe counts for a dispatch, by its own counter.
+"""The number of loop iterations that llvmpipe counts for a dispatch, by its own counter.
 
 llvmpipe has one counter for all loops of the invocations of a SIMD vector, and ends every loop when it is used up
-(`Limits.invocation_loads`). So a loop that iterates on and on, behind all that a module does, does so as often as the
-counter has left:
+(`Limits.invocation_loads`). Therefore an endless loop, after all code of a module, iterates as often as the counter
+allows:
 
-    main:   ... what the module does ...
+    main:   ... the module's code ...
             while (left < 2 * MOST) ++left     as often as is left
             least = min(least, left)           of all invocations
 
-It is put into the modules that are shipped: those are what drivers compile.
+It is inserted into the installed modules: drivers compile those.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dmlgpu.lowering.plan import Dispatch
 from dmlgpu.runtime import kompute_module, spirv
 
 MOST = 65_535
-# Bytes of a buffer, whatever the plan says: llvmpipe reads 0 behind its end, and writes nothing there.
+# Bytes of a buffer, whatever the plan's size: llvmpipe reads 0 after its end, and writes nothing there.
 _BYTES = 1 << 16
 
 _DECLARED = """
@@ -65,7 +65,7 @@ OpReturn
 
 @functools.cache
 def _counting(module: str, number: int) -> bytes:
-    """A module with the loop behind it, which writes to this binding."""
+    """A module with the loop at its end, which writes to this binding."""
     with tempfile.TemporaryDirectory() as folder:
         shipped, counting = Path(folder) / "shipped.spv", Path(folder) / "counting.spv"
         shipped.write_bytes(spirv.load(module))
@@ -87,7 +87,7 @@ def _counting(module: str, number: int) -> bytes:
 
 
 class Counter:
-    """Counts on a device of llvmpipe; tensors repeat `words`, and have 0 behind the first 64 KiB."""
+    """Counts on a device of llvmpipe; tensors repeat `words`, and are 0 after the first 64 KiB."""
 
     def __init__(self, index: int, *words: int) -> None:
         self._kp: Any = kompute_module.kompute()
@@ -99,7 +99,7 @@ class Counter:
         return self._manager.tensor_t(np.resize(np.array(words or (0,), np.uint32), count), self._kp.TensorTypes.host)
 
     def iterations(self, dispatch: Dispatch, group_count: int) -> int:
-        """Of the vector that turned most often."""
+        """Iterations of the SIMD vector with the most."""
         buffers = len(dispatch.bindings) + dispatch.has_status
         self._found.data()[:] = 2 * MOST, 0xFFFFFFFF
         module = _counting(dispatch.shader.module, buffers)
@@ -107,9 +107,9 @@ class Counter:
         return MOST - int(self._found.data()[1])
 
     def reports(self, dispatch: Dispatch, group_count: int, flags: int = 0) -> bool:
-        """Whether the module says that a loop ended early: in the status, or else in its second buffer.
+        """Whether the module reports that a loop ended early: in the status, or otherwise in its second buffer.
 
-        `flags`: what the second buffer begins with.
+        `flags`: the first word of the second buffer.
         """
         buffers = self._buffers[: len(dispatch.bindings)]
         status = self._found if dispatch.has_status else buffers[1]

@@ -1,6 +1,6 @@
-"""Between dmlgpu and Kompute: counts what is asked of Kompute, and has it fail where a test wants that.
+"""Between dmlgpu and Kompute: counts the calls of Kompute, and makes them fail if a test wants it.
 
-It stands for the module that `kompute_module.kompute()` gives, so tests need nothing of how dmlgpu uses it.
+It replaces the result of `kompute_module.kompute()`, so tests do not depend on how dmlgpu uses it.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from dmlgpu.runtime import kompute_module
 
 
 class Seam:
-    """Kompute's module. What is not changed here goes to the real one."""
+    """Kompute's module. Attributes that are not replaced here are those of the real one."""
 
     def __init__(self) -> None:
         self._kp = kompute_module.kompute()
         self._buffers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.counts: Counter[str] = Counter()
-        """Buffers made; sequences made; submissions, which run shaders, recorded and evaluated; transfers evaluated; of
-        what is evaluated, barriers, and copies of buffers besides the status."""
+        """Created buffers; created sequences; submissions, which run shaders, recorded and evaluated; evaluated
+        transfers; in evaluated sequences, barriers, and copies of buffers besides the status."""
         self._copied: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        """How many buffers an operation copies."""
+        """Number of buffers that an operation copies."""
         self.asked_bytes: list[int] = []
-        """The size of every buffer that was asked for."""
+        """Requested size of every buffer."""
         self.most_bytes: int | None = None
-        """Buffers are made no larger than this, whatever is asked for."""
+        """Size of created buffers, instead of the requested one."""
         self.dispatches = 0
-        """Those of what is evaluated."""
+        """Dispatches of the last evaluated sequence."""
         self.before: Callable[[], object] = bool
-        """Called before everything that is evaluated; that is left out where it gives True."""
+        """Called before each evaluation, which is skipped if it returns True."""
         self.after: Callable[[], object] = bool
-        """Called behind everything that is evaluated."""
+        """Called after each evaluation."""
 
     def install(self, setattr: Callable[[Any, str, Any], object] = setattr) -> Seam:
-        """Has every device that is opened from now on use it."""
+        """Replaces Kompute for every device that is opened from now on."""
         setattr(kompute_module, "kompute", lambda: self)
         return self
 
@@ -53,13 +53,13 @@ class Seam:
         return self._copy(self._kp.OpTensorSyncLocal(buffers), buffers)
 
     def _copy(self, operation: Any, buffers: list[Any]) -> Any:
-        # Of one that is not staged nothing is copied; it is only made visible.
+        # A buffer that is not staged is not copied, only made visible.
         self._copied[operation] = sum(buffer.tensor_type() == self._kp.TensorTypes.device for buffer in buffers)
         return operation
 
     @property
     def alive_bytes(self) -> list[int]:
-        """The sizes of all buffers that there are."""
+        """The sizes of all live buffers."""
         return sorted(buffer.data().nbytes for buffer in self._buffers if buffer.is_init())
 
 

@@ -1,4 +1,4 @@
-"""All bytes of an operator's tensors, between elements and around them too."""
+"""All bytes of an operator's tensors, also between and around elements."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from tests.support.cases import arranged, ties
 
 
 def laid_out(array, tensor: TensorDesc, buffer):
-    """The buffer after the elements of an array were written where a tensor has them."""
+    """The buffer after an array's elements were written to their places in a tensor."""
     size = tensor.data_type.bits // 8
     places = sum(
         (np.arange(n) * stride).reshape(-1, *[1] * (tensor.rank - 1 - dim))
@@ -26,7 +26,7 @@ def guard(size: int):
 
 
 def check_all_bytes(device: Device, desc: OperatorDesc, fill=ties) -> None:
-    """Runs an operator on device tensors: every byte of its outputs and inputs is as it must be."""
+    """Runs an operator on device tensors, and checks every byte of its outputs and inputs."""
     inputs = inputs_of(desc, lambda tensor: arranged(tensor, fill))
     laid = [laid_out(x, each, guard(each.size_in_bytes)) for x, each in zip(inputs, desc.inputs, strict=True)]
     sources = [device.tensor_from_bytes(before, tensor) for before, tensor in zip(laid, desc.inputs, strict=True)]

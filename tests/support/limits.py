@@ -1,4 +1,4 @@
-"""Limits that tests plan with: of CPUs with other numbers of cores, of a GPU, and ones that split small tensors."""
+"""Limits for tests' plans: of CPUs with other numbers of cores, of a GPU, and limits that split small tensors."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import dmlgpu
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.tuning import device_limits
 
-# Low enough that small tensors lie in many segments, and need several ranges, pieces and partials.
+# So low that small tensors lie in many segments, and need several ranges, pieces and partials.
 LOWERED = Limits(
     segment_bytes=256, group_size=32, group_count=3, partial_bytes=512, invocation_loads=100, dispatch_count=1 << 20
 )
-# The mapping of a CPU goes by the number of its cores: this machine's, and others.
+# The mapping of a CPU depends on the number of its cores: this machine's, and others.
 CORES = {f"CPU-{cores}": cores for cores in (1, 16, 256)}
 MAPPINGS = ("CPU", *CORES, "GPU", "split")
 
 
 def limits_of(info: dmlgpu.DeviceInfo, mapping: str) -> Limits:
-    """Limits of a device with the mapping of a CPU or of a GPU, whatever it is, or so low that tensors are split."""
+    """Limits of a device with the mapping of a CPU or of a GPU, whatever its type, or so low that tensors are split."""
     if mapping == "split":
         return LOWERED
     if mapping == "GPU":
@@ -38,7 +38,7 @@ LIMITS = {
     "split": LOWERED,
 }
 MIB = 1 << 20
-# What tests of plans alone plan with: the limits of large devices, and ones that cut work in odd places.
+# Limits for tests that only plan: of large devices, and limits that cut work in odd places.
 PLANNED = {
     "cpu": Limits(segment_bytes=128 * MIB, group_size=64, group_count=64),
     "gpu": Limits(4096 * MIB - 256, group_size=64, group_count=4096, least_loads=16, cooperating=True),

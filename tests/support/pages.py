@@ -6,7 +6,7 @@ import textwrap
 
 from tests.support.processes import ROOT
 
-# What these show needs PyTorch or Dask: tests/adapters runs it.
+# Their examples need PyTorch or Dask: tests/adapters runs them.
 ADAPTERS_PAGES = "docs/coming-from/pytorch.md", "docs/scaling.md"
 DOCS = [
     path.relative_to(ROOT).as_posix()
@@ -24,7 +24,7 @@ BLOCKS = [
 def run_block(page, line, block):
     namespace = {"__name__": "readme"}
     if ">>>" not in block:
-        # As many newlines in front as put the page's line numbers into a traceback.
+        # So many newlines before it that tracebacks have the page's line numbers.
         exec(compile("\n" * (line - 1) + block, page, "exec"), namespace)
         return
     test = doctest.DocTestParser().get_doctest(block, namespace, f"line {line}", page, line - 1)

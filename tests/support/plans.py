@@ -1,4 +1,4 @@
-"""Plans of the cases, and what any correct plan keeps to."""
+"""Plans of the cases, and checks of any plan."""
 
 import collections
 import functools
@@ -23,19 +23,19 @@ from tests.support.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, C
 from tests.support.instructions import writable
 from tests.support.limits import CORES, LIMITS
 
-# Modules that only a GPU, or only a CPU, takes.
+# Modules that only a GPU, or only a CPU, runs.
 OF_A_GPU = re.compile(r"\w+_cooperating_")
 OF_A_CPU = re.compile(r"(rows|columns|scan_rows)_(?!\w*cooperating)|pool_small_wide_")
 
 
 @functools.cache
 def modules_of(case: Case, limits: Limits) -> frozenset[str]:
-    """What a case's plan runs, and where it reads vectors; asked for often, and plans of split tensors are long."""
+    """The modules of a case's plan, and where they read vectors; cached, because plans of split tensors are long."""
     shaders = {dispatch.shader for dispatch in case.plan(limits).dispatches}
     return frozenset(shader.module + "_vectors" * shader.constants.get("vectors", False) for shader in shaders)
 
 
-# Of no operator of DirectML, and in no registry.
+# Not an operator of DirectML, and not in the registry.
 EXTREMUM = "EXTREMUM"
 
 
@@ -48,13 +48,13 @@ def operator_of(case: Case) -> str:
 
 
 def covered(case: Case, limits: Limits) -> set[tuple[Any, ...]]:
-    """What a case is a test of: kernels, each with the operator and the types of the input and the outputs."""
+    """The coverage of a case: kernels, each with the operator and the types of the input and the outputs."""
     types = [tensor.data_type for tensor in (*case.desc.inputs, *case.desc.outputs)]
     return {(module, *types) for module in modules_of(case, limits)} | {(operator_of(case), types[0])}
 
 
 def first_of_each(covers: Callable[[Case], set[Any]]) -> list[Case]:
-    """The first case of everything that CASES cover."""
+    """The first case of CASES for each element of their coverage."""
     cases, done = [], set()
     for case in CASES:
         new = covers(case) - done
@@ -66,12 +66,12 @@ def first_of_each(covers: Callable[[Case], set[Any]]) -> list[Case]:
 
 @functools.cache
 def chosen(mapping: str) -> list[Case]:
-    """Few cases, of which each mapping's plans have every kernel with every type: the same for any number of cores."""
+    """Few cases whose plans, for each mapping, have every kernel with every type; the same for any number of cores."""
     return chosen("CPU") if mapping in CORES else first_of_each(lambda case: covered(case, LIMITS[mapping]))
 
 
 def of_operator(operator: str, cases: list[Case]) -> list[Case]:
-    """Those of an operator; there must be some."""
+    """The cases of an operator; there must be some."""
     found = [case for case in cases if operator_of(case) == operator]
     assert found
     return found
@@ -80,13 +80,13 @@ def of_operator(operator: str, cases: list[Case]) -> list[Case]:
 by_operator = pytest.mark.parametrize("operator", [*(operator.name for operator in OPERATORS), EXTREMUM])
 
 
-# As large as tensors may be, in every way.
+# Tensors as large as possible, in every way.
 LARGE = {
     "one-axis": arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1,), [0]),
     "one-axis-64-bit": arg_desc(ArgminOperatorDesc, UINT64, (2**32 - 1,), [0]),
     "first-axis": arg_desc(ArgmaxOperatorDesc, UINT8, (65535, 65536), [0]),
     "last-axis": arg_desc(ArgmaxOperatorDesc, INT64, (65535, 65536), [1]),
-    # Shared by 4,096 invocations these are whole vectors, and their shares are not.
+    # Shared by 4,096 invocations, the input has whole vectors, but the shares do not.
     "vectors-of-4": arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 4_202_500), [1]),
     "vectors-of-2": arg_desc(ArgminOperatorDesc, INT64, (1, 4_202_498), [1]),
     "axis-of-1": arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1, 1), [1]),
@@ -103,16 +103,16 @@ LARGE = {
 
 
 def check_limits(plan: Plan, limits: Limits) -> None:
-    """Nothing in a plan is beyond what Vulkan or the limits allow."""
+    """Nothing in a plan exceeds the limits of Vulkan or of the device."""
     assert plan.dispatches
     for dispatch in plan.dispatches:
         assert spirv.constant_words(dispatch.shader)
         words = spirv.push_words(dispatch.shader.module, dispatch.push)
-        assert 4 * len(words) <= 128  # maxPushConstantsSize is at least that
+        assert 4 * len(words) <= 128  # the minimum of maxPushConstantsSize
         assert all(0 <= word < 1 << 32 for word in words)
-        # maxPerStageDescriptorStorageBuffers is at least 4.
+        # The minimum of maxPerStageDescriptorStorageBuffers is 4.
         assert 1 <= len(dispatch.bindings) <= len(dispatch.bindings) + dispatch.has_status <= 4
-        # Barriers and copies follow what is said here of the buffers that a shader may write.
+        # Barriers and copies rely on which buffers the plan declares as written.
         written = [True] * dispatch.has_status + [binding.written for binding in dispatch.bindings]
         assert written == writable(dispatch.shader.module)
         assert dispatch.shader.constants["group_size"] <= limits.group_size
@@ -125,7 +125,7 @@ def check_limits(plan: Plan, limits: Limits) -> None:
 
 
 def tiles_of(dispatch: Dispatch) -> int:
-    """The tiles of a pass of pool_separable."""
+    """Number of tiles of a pass of pool_separable."""
     constants, push = dispatch.shader.constants, dispatch.push
     lines = push["outer_count"]
     if "row_count" in push:
@@ -136,7 +136,7 @@ def tiles_of(dispatch: Dispatch) -> int:
 
 
 def check_pass(dispatch: Dispatch, limits: Limits) -> None:
-    """It looks at no more elements than a dispatch should, and an invocation has the loads that it says."""
+    """A dispatch loads no more elements than it should, and an invocation no more than `loads`."""
     constants, push = dispatch.shader.constants, dispatch.push
     items = min(push["most_items"], tiles_of(dispatch) - push["first_item"])
     # Gradients are a stride apart: some windows have one more than others.
@@ -144,22 +144,22 @@ def check_pass(dispatch: Dispatch, limits: Limits) -> None:
     fewest, most = push["window_size"] // apart, -(-push["window_size"] // apart)
     loads = constants["tile"] if constants["copies"] else most + (constants["tile"] - 1) * constants["step"]
     assert items * loads <= limits.dispatch_elements
-    # What all windows have in common is loaded in turns of two; what is before and behind it, one by one.
+    # The elements that all windows share are loaded two per iteration; those before and after, one by one.
     behind = (constants["tile"] - 1) * constants["step"]
     iterations = loads if constants["copies"] else (loads - 2 * behind) / 2 + 2 * behind
     assert -(-items // (limits.group_size * limits.group_count)) * iterations <= dispatch.loads
-    # All windows of a run have an element in common, but copies.
+    # All windows of a run share an element, except for copies.
     assert constants["copies"] == (most == 1)
     assert constants["copies"] or (constants["tile"] - 1) * constants["step"] < fewest
 
 
 def inside(window: Sequence[int], size: Sequence[int], dilation: Sequence[int]) -> list[int]:
-    """The elements of a window, along each dimension, that can lie in the input at once."""
+    """Along each dimension, the number of a window's elements that can be in the input at once."""
     return [min(w, (n - 1) // d + 1) for w, n, d in zip(window, size, dilation, strict=True)]
 
 
 def check_work(plan: Plan, limits: Limits) -> None:
-    """No dispatch looks at many more elements than a dispatch should, for a range of 64 outputs at least."""
+    """No dispatch loads many more elements than it should, for a range of 64 outputs at least."""
     for dispatch in plan.dispatches:
         push, least = dispatch.push, 64
         if "spacing" in push:
@@ -172,12 +172,12 @@ def check_work(plan: Plan, limits: Limits) -> None:
             each = push["partial_count"]
         elif "reduced_end" in push:
             each = push["reduced_end"] - push["reduced_begin"]
-            least = min(64, push["output_count"])  # the elements of so many outputs are cut, too
+            least = min(64, push["output_count"])  # the elements of fewer outputs are cut, too
             assert each * least <= limits.dispatch_elements or each <= push["split_size"]
         elif "tile_height" in push and "window_count" not in push:
             constants = dispatch.shader.constants
             depth, height, width = (constants[f"window_{axis}"] for axis in ("depth", "height", "width"))
-            # An output has its part of each row that its tile combines, and combines rows of the ring.
+            # An output's share of the rows that its tile combines, and the rows of the ring that it combines.
             ring, fresh, rows = constants["ring_rows"], constants["fresh_rows"], push["tile_height"]
             taken = (rows + (ring - 1) // fresh) * fresh * (1 if ring > 1 else height)
             if constants.get("subtracts"):
@@ -204,7 +204,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
             assert push["item_count"] == 1 or push["item_count"] * loads <= limits.dispatch_elements
             continue
         elif "bin_splits" in push:
-            # Of all bins of a region and channel, or of a row of them.
+            # For all bins of a region and channel, or for a row of them.
             sizes = [a + b for a, b in zip(push["size"], push["pooled_size"], strict=True)]
             bins = math.prod(push["pooled_size"]) if math.prod(sizes) <= limits.dispatch_elements else sizes[1]
             each = math.prod(sizes) / bins * push["split_count"] / push["bin_splits"]
@@ -222,7 +222,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
                 step = push["window_stride"][1]
                 least = max(64, row * (rows if rows % step else step))
                 if "shares" in dispatch.shader.variant:
-                    # An output has its part of each row that its tile adds, and adds rows of the ring.
+                    # An output's share of the rows that its tile adds, and the rows of the ring that it adds.
                     phase, tile = dispatch.shader.constants["phase_height"], push["tile_height"]
                     filling = (push["reach"][1] - phase) // step + (step - 1 + phase) // step
                     each = min(each, math.ceil(depth * width * (tile // step + filling) / tile) + height)
@@ -234,7 +234,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
 def check_partials(plan: Plan, limits: Limits) -> None:
     """Partials of several outputs keep to their limit and fit a buffer; those of one output may need more.
 
-    The dispatches of a range write partials that follow each other from 0 on, and the second pass reads them all.
+    The dispatches of a range write consecutive partials from 0 on, and the second pass reads them all.
     """
     partials = [d for d in plan.dispatches if any(binding.role is Role.PARTIALS for binding in d.bindings)]
     assert bool(partials) == bool(plan.partial_bytes)
@@ -248,7 +248,7 @@ def check_partials(plan: Plan, limits: Limits) -> None:
     words_of = {
         problem.accumulator.name: problem.accumulator.partial_words(problem.source.data_type) for problem in problems
     }
-    # Four words of each channel.
+    # Four words per channel.
     read, written, most, combined = 0, 0, 4 * plan.desc.channels if parameters else 0, True
     for dispatch in partials:
         push = dispatch.push
@@ -272,7 +272,7 @@ def check_partials(plan: Plan, limits: Limits) -> None:
 
 
 def partials_of(push: Values) -> int:
-    """The partials that a dispatch of a first pass writes for each output."""
+    """Number of partials that a dispatch of a first pass writes for each output."""
     if "split_count" in push:
         return push["split_count"]
     if "split_end" in push:
@@ -281,20 +281,20 @@ def partials_of(push: Values) -> int:
 
 
 def outputs_of(dispatch: Dispatch, segment_elements: int) -> tuple[int, int]:
-    """The first output that a dispatch writes to an output tensor, and the end of them."""
+    """The range of outputs that a dispatch writes to an output tensor: first and end."""
     push = dispatch.push
     if "spacing" not in push:
         return push["first_output"], push["first_output"] + push["output_count"]
     width = push["width"] if "row_count" in push else 1
     count = push["outer_count"] * push["output_size"] * push.get("row_count", 1) * width
-    # What lies in another segment than its begin would be written behind the bound one.
+    # Outputs in another segment than the first would be written after the bound one.
     begin = push["values_base"] + dispatch.bindings[1].segment * segment_elements
     assert push["values_base"] + count <= segment_elements
     return begin, begin + count
 
 
 def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
-    """(begin, end, segment) of what each dispatch writes of an output tensor."""
+    """(begin, end, segment) of each dispatch's writes to an output tensor."""
     first = plan.desc.outputs[0]
     size = plan.memory[len(plan.desc.inputs)] * 8 // first.data_type.bits
     return [
@@ -308,7 +308,7 @@ def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
 
 
 def check_coverage(plan: Plan) -> None:
-    """Ranges of outputs follow each other without gap or overlap; within a range every segment stands once."""
+    """Ranges of outputs follow each other without gap or overlap; within a range every segment occurs once."""
     check_lines(plan)
     check_scans(plan)
     for output, tensor in enumerate(plan.desc.outputs):
@@ -324,7 +324,7 @@ def check_coverage(plan: Plan) -> None:
 
 
 def check_lines(plan: Plan) -> None:
-    """Each pass of TOP_K has all of its items, and each output is written."""
+    """Each pass of TOP_K has all its items, and each output is written."""
     passes = [d for d in plan.dispatches if d.shader.variant.startswith("top_k")]
     end = 0
     for dispatch, after in itertools.pairwise((*passes, None)):
@@ -355,12 +355,12 @@ def check_lines(plan: Plan) -> None:
 
 
 def lines_of_item(dispatch: Dispatch) -> int:
-    """The lines that an item of scan.comp has."""
+    """Number of lines of an item of scan.comp."""
     return 128 // dispatch.shader.bits if dispatch.shader.variant == "scan_columns" else 1
 
 
 def check_scans(plan: Plan) -> None:
-    """Each pass of a scan has all of its items, states lie in the partials, and each element is written once."""
+    """Each pass of a scan has all its items, states lie in the partials, and each element is written once."""
     scans = [dispatch for dispatch in plan.dispatches if dispatch.shader.variant.startswith("scan")]
     written: dict[tuple[Role, int, int], list[Array]] = collections.defaultdict(list)
     end = 0
@@ -392,7 +392,7 @@ def check_scans(plan: Plan) -> None:
 
 
 def check_tiles(plan: Plan) -> None:
-    """The dispatches of a pass of pool_separable follow each other, and have all of its tiles."""
+    """The dispatches of a pass of pool_separable follow each other, and have all its tiles."""
     end = 0
     for dispatch, after in itertools.pairwise((*(d for d in plan.dispatches if "most_items" in d.push), None)):
         assert dispatch.push["first_item"] == end
@@ -403,7 +403,7 @@ def check_tiles(plan: Plan) -> None:
 
 
 def check_scattered(plan: Plan, outputs: int) -> None:
-    """Each step of unpooling looks once, of each segment, for each element that goes to each output."""
+    """Each step of unpooling checks each element of each segment once for each output."""
     steps = collections.defaultdict(set)
     is_checked = any(dispatch.shader.constants.get("checked", False) for dispatch in plan.dispatches)
     for dispatch in plan.dispatches:
@@ -411,7 +411,7 @@ def check_scattered(plan: Plan, outputs: int) -> None:
             push, constants = dispatch.push, dispatch.shader.constants
             pairs = push["element_count"] * push["output_count"]
             if constants.get("reports") or ("write" not in constants and constants["checked"] != is_checked):
-                continue  # it marks nothing that is looked at
+                continue  # it marks nothing that a later step reads
             step = dispatch.shader.module, constants.get("write")
             steps[step].add((push["first_element"], push["first_output"], pairs))
     for looked in steps.values():
@@ -419,7 +419,7 @@ def check_scattered(plan: Plan, outputs: int) -> None:
 
 
 def steps_between_vectors(dispatch: Dispatch) -> list[int]:
-    """Where the vectors of 16 bytes that a kernel reads begin and end, and how far apart they are, in elements."""
+    """Begins and ends of the vectors of 16 bytes that a kernel reads, and their distances, in elements."""
     shader, push = dispatch.shader, dispatch.push
     if shader.variant in ("pool_small", "pool_direct"):
         rows = [push["plane_stride"], *push["stride"][:2]]
@@ -446,7 +446,7 @@ def steps_between_vectors(dispatch: Dispatch) -> list[int]:
 
 
 def check_alignment(plan: Plan) -> None:
-    """Where a kernel is told that vectors begin at multiples of 16 bytes, they do, and are whole."""
+    """If a kernel assumes that vectors begin at multiples of 16 bytes, they do, and are whole."""
     for dispatch in plan.dispatches:
         if dispatch.shader.constants["aligned"]:
             vector = 128 // dispatch.shader.bits
@@ -454,12 +454,12 @@ def check_alignment(plan: Plan) -> None:
 
 
 def check_loops(plan: Plan) -> None:
-    """No invocation has more loads than it may; test_loops.py holds them to the iterations that llvmpipe counts."""
+    """No invocation exceeds its limit of loads; test_loops.py compares loads with llvmpipe's count of iterations."""
     assert all(0 < dispatch.loads <= plan.limits.invocation_loads for dispatch in plan.dispatches)
 
 
 def computed(device: Device, desc: OperatorDesc, inputs: Sequence[Array], kernel: str) -> Plan | None:
-    """The plan of an operator by a kernel, checked and computed; None where the limits of the device are too low."""
+    """The plan of an operator by a kernel, checked and computed; None if the limits of the device are too low."""
     try:
         operator = device.compile(desc, kernel=kernel)
     except DescriptorError:

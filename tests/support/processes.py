@@ -1,4 +1,4 @@
-"""Programs in processes of their own: what they break, they break there."""
+"""Programs in separate processes, where they can break nothing else."""
 
 import re
 import subprocess
@@ -17,15 +17,15 @@ def output_of(
     timeout: float = 60,
     errors: str = "",
 ) -> str:
-    """What a Python program prints; it must end well, and say nothing else on stderr than it may.
+    """The output of a Python program; it must exit with 0, and write nothing unexpected to stderr.
 
     Args:
         program: its text.
-        arguments: those of the program.
+        arguments: the program's arguments.
         environment: its variables; None: those of this process.
-        options: those of the interpreter.
+        options: the interpreter's options.
         timeout: seconds.
-        errors: a pattern of all that it may say on stderr.
+        errors: a pattern of all that it may write to stderr.
     """
     command = [sys.executable, *options, "-c", program, *arguments]
     finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
@@ -34,7 +34,7 @@ def output_of(
     return finished.stdout
 
 
-# kp as it is, where the set-up put it.
+# The original kp, where the set-up put it.
 PLAIN = Path(sys.prefix) / "tests"
 PRELUDE = """
 import concurrent.futures, contextlib, gc, multiprocessing, os, signal, sys, threading, time
@@ -67,7 +67,7 @@ RESULT = "[[2], [2], [1]]"
 
 
 def run(program: str, driver, timeout: float = 60) -> list[str]:
-    """The lines that a program prints in a process of its own; it must end well, and say nothing on stderr."""
+    """The lines that a program prints in a separate process; it must exit with 0, and write nothing to stderr."""
     # Python 3.12 warns of forks of processes with threads.
     options = ("-W", "ignore::DeprecationWarning")
     return output_of(program, str(driver.index), options=options, timeout=timeout).splitlines()

@@ -23,7 +23,7 @@ specification.loader.exec_module(build)
 
 
 def included(name: str, accumulator: str = "selection") -> str:
-    """A shader with the files that it includes."""
+    """A shader with the text of the files that it includes."""
     name = f"accumulators/{accumulator}.glsl" if name == "accumulator.glsl" else name
     return re.sub(r'#include "(.*?)"', lambda match: included(match[1], accumulator), SOURCES[name])
 

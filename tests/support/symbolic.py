@@ -1,8 +1,8 @@
-"""Compiled modules, executed with symbols of z3 in their buffers: what a kernel writes, whatever these stand for.
+"""Executes compiled modules with symbols of z3 in their buffers: the results of a kernel for any values.
 
-Where it depends on symbols what comes next, or which of two values a select gives, each way is gone that is possible.
-Addresses, push constants and the number of the invocation are numbers. An instruction that is not here is a KeyError.
-Floats are words, too: who has arithmetic done with them says how.
+If a branch or a select depends on symbols, every possible way is executed. Addresses, push constants and the number of
+the invocation are numbers. An unknown instruction is a KeyError. Floats are also words: the caller defines their
+arithmetic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _word(number: int) -> Any:
 
 
 def _any() -> Any:
-    """What is undefined may have any value."""
+    """An undefined value may be any value."""
     return z3.FreshConst(z3.BitVecSort(32))
 
 
@@ -60,16 +60,16 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "LogicalNot": z3.Not,
     "LogicalAnd": z3.And,
     "LogicalOr": z3.Or,
-    "Bitcast": lambda a: a,  # only words become words
+    "Bitcast": lambda a: a,  # all values are words
     "FNegate": lambda a: a ^ _SIGN,
     "FAbs": lambda a: a & ~_SIGN,
 }
-# Where this holds, the first operand is the result, else the second.
+# If this is true, the first operand is the result, otherwise the second.
 _CHOICES = {"UMin": "ULessThan", "UMax": "UGreaterThan", "SMin": "SLessThan", "SMax": "SGreaterThan"}
 
 
 def _replaced(tree: Any, path: Sequence[Any], value: Any) -> Any:
-    """A composite in which the value at a path is another."""
+    """A copy of a composite, with another value at a path."""
     if not path:
         return value
     at = path[0].as_long()
@@ -86,12 +86,12 @@ class Instruction(NamedTuple):
     result: str | None
     name: str
     operands: list[str]
-    """All but the result."""
+    """All operands except the result."""
 
 
 @functools.cache
 def instructions(module: str) -> list[Instruction]:
-    """A module that is shipped, line by line."""
+    """An installed module, line by line."""
     command = ["spirv-dis", "--raw-id", "--no-header", "-"]
     text = subprocess.run(command, input=spirv.load(module), capture_output=True, check=True).stdout.decode()
     lines = re.finditer(r"^ *(?:(%\d+) = )?Op(\w+) *(.*)$", text, re.MULTILINE)
@@ -99,7 +99,7 @@ def instructions(module: str) -> list[Instruction]:
 
 
 def ways(dispatch: Dispatch, buffers: Buffers, floats: Arithmetic | None = None) -> Iterator[tuple[list[Any], Buffers]]:
-    """All ways through the first invocation of a dispatch: the conditions of each, and what is in the buffers then."""
+    """All ways through the first invocation of a dispatch: the conditions of each, and the final buffers."""
     pending: list[list[bool]] = [[]]
     terms: dict[Any, Any] = {}
     while pending:
@@ -110,21 +110,21 @@ def ways(dispatch: Dispatch, buffers: Buffers, floats: Arithmetic | None = None)
 
 
 def status(dispatch: Dispatch, buffers: Buffers, most_iterations: int) -> int:
-    """The status that the first invocation of a dispatch leaves where a driver ends each loop after some iterations."""
+    """The final status of the first invocation of a dispatch, if a driver ends each loop after some iterations."""
     return _Run(dispatch, buffers, {}, [], {}, most_iterations).status
 
 
 class _Run:
     """One way through a module.
 
-    A pointer is a variable and the indices behind it; the variable of a buffer is its binding, and the words of an
-    element of the array that it is declared as.
+    A pointer is a variable and a path of indices; the variable of a buffer is its binding, and the words per element of
+    its declared array.
 
     Attributes:
-        buffers: the words at each binding, in the end those that were written.
-        conditions: what the symbols have to be to go this way.
-        others: of each way that parts from this one behind `ahead`, the first decisions.
-        status: the word of the status buffer, which comes before what the dispatch binds.
+        buffers: the words at each binding, in the end with the written ones.
+        conditions: conditions of the symbols for this way.
+        others: of each way that branches off after `ahead`, the first decisions.
+        status: the word of the status buffer, which precedes the bindings of the dispatch.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class _Run:
         self.status: int = self.buffers.pop(-1)[0].as_long()
 
     def decide(self, condition: Any) -> bool:
-        """Whether a condition holds on this way."""
+        """Whether a condition is true on this way."""
         if z3.is_true(condition) or z3.is_false(condition):
             return z3.is_true(condition)
         key = condition.get_id()
@@ -249,12 +249,12 @@ class _Run:
             self.buffers[variable[0]][self.word(variable, path)] = value
 
     def word(self, variable: Any, path: tuple[Any, ...]) -> int:
-        """Which word of a buffer a pointer has."""
+        """The index of the word in a buffer that a pointer refers to."""
         _, at, *component = (index.as_long() for index in path)
         return at * variable[1] + sum(component)
 
     def computed(self, name: str, operands: list[str]) -> Any:
-        """The result of an instruction without the type that stands before its operands."""
+        """The result of an instruction; `operands` are without the type."""
         if name == "ExtInst":
             return self.computed(operands[1], operands[2:])
         if name == "CompositeExtract":
@@ -287,10 +287,10 @@ class _Run:
             *given, first, second = values
             (condition,) = given or (self.applied(_CHOICES[name], first, second),)
             return first if self.decide(condition) else second
-        # By more than 31 bits a shift is undefined.
+        # A shift by more than 31 bits is undefined.
         if name.startswith("Shift") and not self.decide(self.applied("ULessThan", values[1], _word(32))):
             return _any()
-        # The same for most ways. What has an id here stays alive, and keeps it.
+        # Most ways share terms. Cached values stay alive, and keep their ids.
         key = name, *(value.get_id() for value in values)
         if key not in self.terms:
             self.terms[key] = z3.simplify(_OPERATIONS[name](*values)), values
@@ -299,7 +299,7 @@ class _Run:
     def call(self, function: str, arguments: list[Any]) -> Any:
         body, values = self.functions[function], self.values
         labels = {result: at for at, (result, name, _) in enumerate(body) if name == "Label"}
-        # Where each loop goes on behind its end, by its first block; and how often each has iterated.
+        # The block after each loop, by the loop's first block; and the iterations of each loop.
         ends, header = dict[str, str](), ""
         for result, name, operands in body:
             header = result if name == "Label" else header

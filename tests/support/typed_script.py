@@ -1,4 +1,4 @@
-"""What users write, for type checkers: they find an error in each line that is marked so, and in no other."""
+"""A user's script, for type checkers: they must report an error in each marked line, and in no other."""
 
 from typing import assert_type
 
@@ -12,7 +12,7 @@ x = np.zeros((2, 3), np.float32)
 with Device() as device:
     t = device.tensor(x)
 
-# Arrays give arrays, device tensors give device tensors.
+# Arrays return arrays, device tensors return device tensors.
 assert_type(dmlgpu.argmax(x, 1), Array)
 assert_type(dmlgpu.argmax([[1, 2], [3, 4]], axis=(0, -1), keepdims=True), Array)
 assert_type(dmlgpu.argmin(t, [0, 1], axis_direction="decreasing"), DeviceTensor)
@@ -32,7 +32,7 @@ assert_type(dmlgpu.max_pooling_grad(x, t, 2, indices=x), DeviceTensor)
 assert_type(dmlgpu.max_unpooling(t, x, 8), DeviceTensor)
 assert_type(dmlgpu.max_unpooling(x, t, 8), Array)
 
-# With indices there are two.
+# With indices there are two results.
 assert_type(dmlgpu.max_pooling(x, 2), Array)
 assert_type(dmlgpu.max_pooling(x, 2, output_indices=True, strides=(1, 2)), tuple[Array, Array])
 assert_type(dmlgpu.max_pooling(t, 2, output_indices=False), DeviceTensor)
@@ -45,7 +45,7 @@ assert_type(dmlgpu.top_k(t, np.int64(1), axis=0, indices_data_type=np.uint32), t
 values, indices = dmlgpu.max_pooling(t, 2, strides=(1, 2), output_indices=True)
 assert_type(values, DeviceTensor)
 
-# Chunks give arrays.
+# Chunks return arrays.
 assert_type(dmlgpu.argmax(dmlgpu.chunked(x, chunk_bytes=4), 0), Array)
 assert_type(dmlgpu.sum(dmlgpu.chunked("x.npy"), out="sums.npy"), Array)
 assert_type(dmlgpu.max_pooling(dmlgpu.chunked(x), 2, output_indices=True), tuple[Array, Array])
