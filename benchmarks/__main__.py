@@ -2,7 +2,7 @@
 
 import os
 
-# Drivers read these when they are loaded; with a cache on disk a compile time would be that of some earlier run.
+# Drivers read these when they are loaded; with a cache on disk a compile time could be that of an earlier run.
 os.environ["MESA_SHADER_CACHE_DISABLE"] = "true"
 os.environ["__GL_SHADER_DISK_CACHE"] = "0"
 

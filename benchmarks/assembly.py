@@ -1,4 +1,4 @@
-"""What ACO's assembly says of how a kernel waits for memory.
+"""How a kernel waits for memory, read from ACO's assembly.
 
 A line is a label (`BB8:`) or an instruction. A branch to a label above it ends a loop that begins there.
 """
@@ -10,26 +10,26 @@ from collections.abc import Sequence
 
 _LABEL = re.compile(r"(BB\d+):")
 _BRANCH = re.compile(r"\s*s_c?branch\w* (BB\d+)\b")
-# Of memory that invocations read each for itself: not s_load (scalars), nor ds_load and ds_read (shared memory).
-# They load words: GCN and RDNA 1 and 2 say how many, RDNA 3 how many bits.
+# Loads of memory by each invocation: not s_load (scalars), nor ds_load and ds_read (shared memory). They load words:
+# GCN and RDNA 1 and 2 count words in the name, RDNA 3 bits.
 _LOAD = re.compile(r"\s*(?:buffer|global|flat)_load_(?:dword(?:x\d)?|b\d+) ")
-# Waits until at most so many of the loads that were issued have not arrived.
+# Waits until at most this many of the issued loads have not arrived.
 _WAIT = re.compile(r"\s*s_waitcnt\b.*\bvmcnt\((\d+)\)")
 
 
 def loads_in_flight(assembly: str) -> int:
     """Loads that the main loop issues before the first wait for one of them.
 
-    Each turn waits at least once: with one load in flight a turn takes as long as memory takes to answer, with four as
+    Each iteration waits at least once: with one load in flight it takes as long as memory takes to answer, with four as
     long for four times the data.
 
-    Each load belongs to the smallest loop around it. The main loop is the one that lies deepest of those with loads; of
-    several the one with most loads, then the first. Loops within it, which have none, do not count. What lies in no
-    loop counts as the least deep one.
+    Each load belongs to the smallest loop around it. The main loop is the deepest loop with loads; of several the one
+    with most loads, then the first. Inner loops without loads do not count. Code in no loop counts as the least deep
+    loop.
     """
     lines = assembly.splitlines()
     loops = _loops(lines).items()
-    # The lines of each loop that lie in none within it, by the begins of the loops around them.
+    # The lines of each loop without those of inner loops, by the begins of the loops around them.
     own: dict[tuple[int, ...], list[str]] = {}
     for number, line in enumerate(lines):
         if line[:1].isspace():

@@ -2,8 +2,8 @@
 
     python -m benchmarks.calls
 
-A call of few elements is mostly what the host does. `Device.compile` has planned its operator; a function looks it up,
-and finds out where its array lies.
+A call with few elements is mostly work of the host. `Device.compile` has planned its operator; a function looks it up,
+and determines where its array lies.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ CASES = {
 
 
 def measured(device: dmlgpu.Device, case: Small, rounds: int) -> dict[str, Timing]:
-    """Times of calls with device tensors and `out=`, with device tensors alone, and with arrays, in turns.
+    """Times of calls with device tensors and `out=`, with only device tensors, and with arrays, in turns.
 
     Raises:
         BenchmarkError: the function and the operator differ.
     """
     operator, function = device.compile(case.desc), case.function
     tensor = device.tensor(ELEMENTS)
-    out, functions_out = operator(tensor), function(tensor)  # functions drop what is reduced
+    out, functions_out = operator(tensor), function(tensor)  # functions drop reduced axes
     runs: dict[str, Callable[[], Any]] = {
         "operator, out": lambda: operator(tensor, out=out),
         "function, out": lambda: function(tensor, out=functions_out),
@@ -84,7 +84,7 @@ def table(timings: dict[str, dict[str, Timing]]) -> Table:
     for case, times in timings.items():
         for way, words in ways.items():
             operator, function = times[f"operator, {way}"], times[f"function, {way}"]
-            # Of the same round, as a machine that is not at rest slows down both.
+            # Ratio within a round, because a busy machine slows down both.
             ratio = median(ours / least for ours, least in zip(function.samples, operator.samples, strict=True))
             rows.append((case, words, duration(operator.median), duration(function.median), digits(ratio)))
     shape = "x".join(map(str, ELEMENTS.shape))
@@ -93,7 +93,7 @@ def table(timings: dict[str, dict[str, Timing]]) -> Table:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0."""
+    """Runs the benchmark; the exit code is 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calls", description=__doc__.partition("\n")[0])
     parser.add_argument("--device", metavar="INDEX|NAME|UUID", help="default: DMLGPU_DEVICE, else the best device")
     parser.add_argument("--rounds", type=int, default=31, help="of samples (default: 31)")

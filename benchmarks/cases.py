@@ -1,4 +1,4 @@
-"""What is measured: named cases, of the same type as those of the tests."""
+"""The measured cases, by name; of the same type as those of the tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INT8, UINT8, INT64 = DataType.INT8, DataType.UINT8, DataType.INT64
 
 
 def random_values(dtype: np.dtype[Any], count: int) -> Array:
-    """Normal floats and integers of the whole type, no NaN among them: peers disagree on NaN."""
+    """Normal floats, or integers of the whole type; no NaN, because peers disagree on NaN."""
     generator = np.random.default_rng(count)
     if dtype.kind == "f":
         return generator.standard_normal(count, np.float32).astype(dtype)
@@ -34,7 +34,7 @@ _OPERATORS = {operator.name: operator for operator in OPERATORS}
 
 
 def operator_case(name: str, id: str, source: TensorDesc, **arguments: Any) -> Case:
-    """An operator of the registry on a tensor; arguments as of its descriptor's `of`."""
+    """An operator of the registry on a tensor; arguments are those of its descriptor's `of`."""
     desc = _OPERATORS[name].of(source, **arguments)
     return Case(id, desc, (random_values,) * len(desc.inputs))
 
@@ -56,7 +56,7 @@ def reduce_case(function: ReduceFunction, name: str, sizes: tuple[int, ...], axe
 
 
 def top_k_case(name: str, sizes: tuple[int, ...], k: int) -> Case:
-    """Elements are distinct, as peers disagree on ties."""
+    """Elements are distinct, because peers disagree on ties."""
     options = {"axis_direction": AxisDirection.DECREASING, "indices_data_type": INT64}
     case = operator_case("TOP_K1", f"top-k-{name}", TensorDesc(FLOAT32, sizes), k=k, **options)
     return replace(case, fills=(distinct,))
@@ -66,7 +66,7 @@ def cumulative_case(name: str, sizes: tuple[int, ...], axis: int) -> Case:
     return operator_case("CUMULATIVE_SUMMATION", f"cumulative-sum-{name}", TensorDesc(FLOAT32, sizes), axis=axis)
 
 
-# What names of cases begin with.
+# Prefixes of case names, by operator.
 _POOLS = {
     "MAX_POOLING2": "pool",
     "AVERAGE_POOLING1": "average-pool",
@@ -75,7 +75,7 @@ _POOLS = {
     "AVERAGE_POOLING_GRAD": "average-pool-grad",
     "QUANTIZED_LINEAR_AVERAGE_POOLING": "quantized-average-pool",
 }
-# Those of floats, beside the first.
+# Poolings of floats, besides the first.
 _FLOAT_POOLS = "AVERAGE_POOLING1", "LP_POOLING1", "MAX_POOLING_GRAD", "AVERAGE_POOLING_GRAD"
 
 
@@ -91,7 +91,7 @@ def pooling_case(
     operator: str = "MAX_POOLING2",
     **options: Any,
 ) -> Case:
-    """A pooling that is the same along every spatial dimension, or a gradient of one; `sizes` of what is pooled."""
+    """A pooling with the same window along every spatial dimension, or a gradient; `sizes` are the pooled tensor's."""
     values = {
         "window_size": window_size,
         "strides": stride,
@@ -112,7 +112,7 @@ def pooling_case(
 
 
 def unpooling_case(name: str, sizes: tuple[int, ...], window_size: int) -> Case:
-    """What max pooling gave of a tensor of these sizes, in windows that lie side by side, goes back."""
+    """Unpools the result of max pooling a tensor of these sizes in adjacent windows."""
 
     @cache
     def pooled() -> tuple[Array, ...]:
@@ -133,7 +133,7 @@ def unpooling_case(name: str, sizes: tuple[int, ...], window_size: int) -> Case:
 
 
 def roi_case(name: str, sizes: tuple[int, ...], regions: int) -> Case:
-    """Regions of an image that is 16 times as large, as of detectors: 7 x 7 bins each."""
+    """Regions of an image that is 16 times as large, as in detectors: 7 x 7 bins each."""
     case = operator_case(
         "ROI_POOLING",
         f"roi-pool-{name}",
@@ -194,7 +194,7 @@ CASES = [
     cumulative_case("4096x1024-last", (4096, 1024), 1),
 ]
 
-# Batches with which they have some 200 MB of input or more: enough that a GPU takes longer than a submission does.
+# Batches that make an input 200 MB or more: so large that a GPU takes longer than a submission costs.
 _LARGE_BATCHES = {"resnet": 64, "2x2": 256, "dilated": 256, "3d": 32, "global": 128}
 _LARGE_POOLINGS = {
     name: partial(pooling, sizes=(_LARGE_BATCHES[name], *pooling.keywords["sizes"][1:]))
@@ -232,7 +232,7 @@ LARGE = [
     roi_case("detector", (8, 512, 80, 104), 256),
 ]
 
-# Cases of any power of two of elements, from 2^10.
+# Cases with any power of two of elements, from 2^10.
 SCALES: dict[str, Callable[[int], Case]] = {
     "argmax-rows": lambda n: argmax_case("rows", (n >> 10, 1 << 10), [1]),
     "argmax-columns": lambda n: argmax_case("columns", (1 << 10, n >> 10), [0]),
@@ -249,7 +249,7 @@ def exponents(text: str) -> range:
     """LOW-HIGH as the exponents from LOW to HIGH.
 
     Raises:
-        BenchmarkError: it is something else.
+        BenchmarkError: the text has another form.
     """
     low, _, high = text.partition("-")
     if not (low.isdecimal() and high.isdecimal() and SMALLEST <= int(low) <= int(high) <= LARGEST):

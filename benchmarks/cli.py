@@ -1,4 +1,4 @@
-"""The command line: measuring, showing again what was measured, and comparing it."""
+"""The command line: measures, shows saved results again, and compares them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.cases import Case
 if TYPE_CHECKING:
     from rich.console import Console
 
-# RDNA 2, neither the oldest of the families nor the newest.
+# RDNA 2, neither the oldest family nor the newest.
 _FAMILY = "navi21"
 
 _PEERS: dict[str, Callable[[Kompute], Peer]] = {
@@ -49,9 +49,9 @@ _PEERS: dict[str, Callable[[Kompute], Peer]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; the exit code is 0, or 2 where the command could not run or results differ.
+    """Runs the command line; the exit code is 0, or 2 if the command could not run or results differ.
 
-    It is 130 where Ctrl-C ended it, and 141 where nobody reads its output any more.
+    It is 130 if Ctrl-C ended it, and 141 if its output's reader closed the pipe.
     """
     return exit_code(lambda: _run(argv))
 
@@ -174,7 +174,7 @@ def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
 
 
 def _check_files(args: argparse.Namespace) -> None:
-    """Finds out before a long run what could not be written after it."""
+    """Checks, before a long run, that its results can be written."""
     for path in filter(None, (getattr(args, "json", None), args.plot, args.markdown)):
         if not Path(path).absolute().parent.is_dir():
             raise BenchmarkError(f"{path}: there is no such folder")
@@ -188,7 +188,7 @@ def _cases(args: argparse.Namespace) -> list[Case]:
     text = args.k.lower()
     if args.scale:
         sizes = exponents(args.scale)
-        # All cases of a size before the next: what --limit leaves out are the largest.
+        # All cases of a size before the next: --limit excludes the largest.
         chosen = [scaled(name, exponent) for exponent in sizes for name in SCALES if text in name.lower()]
         names = list(SCALES)
     else:
@@ -201,7 +201,7 @@ def _cases(args: argparse.Namespace) -> list[Case]:
 
 
 def _open_peers(names: str, kompute: Kompute) -> tuple[dict[str, Peer], dict[str, str]]:
-    """The peers that there are, and why the others are not."""
+    """The available peers, and the reasons for missing ones."""
     present, missing = {}, {}
     for name in filter(None, (name.strip() for name in names.split(","))):
         if name not in _PEERS:
@@ -256,7 +256,7 @@ def _measure(args: argparse.Namespace) -> None:
         kompute = stack.enter_context(Kompute(device))
         peers, missing = _open_peers(args.peers, kompute)
         where = header(device, peers, args.rounds, args.seconds)
-        # Drawn between rounds, never beside one.
+        # Drawn between rounds, never during one.
         bars = stack.enter_context(
             Progress(*columns, console=terminal, transient=True, auto_refresh=False, disable=not terminal.is_terminal)
         )
@@ -281,7 +281,7 @@ def _measure(args: argparse.Namespace) -> None:
                     strict=not args.keep_going,
                     advance=lambda: bars.update(bar, advance=1, refresh=True),
                 )
-            except Exception as error:  # whatever drivers and libraries make of a case
+            except Exception as error:  # any error of a driver or library
                 if not args.keep_going:
                     raise
                 problems.append(str(error) if isinstance(error, BenchmarkError) else f"{case.id}: {error!r}")

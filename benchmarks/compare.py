@@ -1,4 +1,4 @@
-"""Two runs side by side: what moved, and whether by more than their noise."""
+"""Compares two runs: which times changed, and whether by more than their noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FASTER, SLOWER, SAME = "faster", "slower", "same"
 
 
 def compared(old: Run, new: Run) -> Table:
-    """A row for each time of ours that both runs have."""
+    """A row for each time of dmlgpu that both runs have."""
     before = {result.case: result for result in old.results}
     rows = [row for result in new.results if result.case in before for row in _rows(before[result.case], result)]
     return Table(
@@ -59,7 +59,7 @@ def signed(fraction: float) -> str:
 
 
 def differences(old: Run, new: Run) -> list[str]:
-    """What of the headers and the cases is not in both runs alike."""
+    """Differences between the headers and the cases of both runs."""
     lines = [
         f"{name}: {old.header.get(name, DASH)} -> {new.header.get(name, DASH)}"
         for name in dict.fromkeys([*old.header, *new.header])

@@ -1,8 +1,8 @@
-"""What the compiler of AMD's GPUs makes of the kernels, on a machine that has none.
+"""The kernels as the compiler of AMD's GPUs compiles them, on a machine without one.
 
 RADV, Mesa's driver, pretends to have a GPU of the family that RADV_FORCE_FAMILY names: it compiles as for a real one
-and runs nothing. It does so in a process of its own, as a process loads its drivers once. That process alone has the
-variables that this takes.
+and runs nothing. It needs a separate process, because a process loads its drivers once. Only that process has the
+necessary variables.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from dmlgpu.runtime.drivers import DeviceInfo, loader_version
 from dmlgpu.runtime.tuning import device_limits
 from tests.support.cases import Case
 
-# From GCN 4 to RDNA 3: by the names that Mesa 22.3 has for them, and later ones where they changed.
+# From GCN 4 to RDNA 3: names in Mesa 22.3; later names where they changed.
 FAMILIES = ("polaris10", "vega10", "navi10", "navi21", "gfx1100")
 _LATER_NAMES = {"gfx1100": "navi31"}
 
-# Where systems have the manifests of drivers.
+# Folders of driver manifests.
 _FOLDERS = ("/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d")
 _INSTALL = "Install it (Debian: mesa-vulkan-drivers)"
-# Seconds for all kernels; it takes a few.
+# Seconds for all kernels, which take a few.
 _TIMEOUT = 600
-# More than dmlgpu takes of anything.
+# More than dmlgpu uses of any resource.
 _PLENTY = 1 << 32
-# What RADV calls the numbers that are its own.
+# RADV's names of its numbers.
 _STATISTICS = {
     "VGPRs": ("VGPRs",),
     "SGPRs": ("SGPRs",),
@@ -71,7 +71,7 @@ _DISCRETE = DeviceInfo(
 
 @dataclass
 class Source:
-    """What a pipeline is compiled from."""
+    """The input of a pipeline's compilation."""
 
     module: str
     code: bytes = field(repr=False)
@@ -79,21 +79,21 @@ class Source:
     push_words: int
     bindings: int
     cases: list[str]
-    """Those whose plans have it."""
+    """Cases whose plans have it."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What became of it."""
+    """The result of a compilation."""
 
     kernel: str
     cases: list[str]
     numbers: dict[str, int]
-    """By the columns of `compiled_table`, whose note says what they are."""
+    """By the columns of `compiled_table`, whose note explains them."""
 
 
 def limits() -> Limits:
-    """Those of a discrete GPU that leaves dmlgpu all it wants."""
+    """Limits of a discrete GPU with plenty of everything."""
     return device_limits(_DISCRETE)
 
 
@@ -101,9 +101,9 @@ def sources(cases: Sequence[Case], part: str, folder: str | None) -> list[Source
     """The kernels of cases, by their modules.
 
     Args:
-        cases: whose plans are taken.
-        part: of the names of modules.
-        folder: has the SPIR-V; None: that of dmlgpu.
+        cases: cases whose plans have the kernels.
+        part: a part of the names of modules.
+        folder: the folder of the SPIR-V; None: that of dmlgpu.
 
     Raises:
         BenchmarkError: no kernel has such a name.
@@ -133,12 +133,12 @@ def sources(cases: Sequence[Case], part: str, folder: str | None) -> list[Source
 def compile_for(
     family: str, wanted: Sequence[Source], representation: str | None = None
 ) -> tuple[str, list[Compiled], list[str]]:
-    """The compiler, the kernels that it compiled for a family of GPUs, and one of its representations of each.
+    """The compiler, the kernels that it compiled for a family of GPUs, and one representation of each.
 
     Args:
         family: one of FAMILIES.
         wanted: the kernels.
-        representation: a name that the driver has for a form of its code; None: an empty text for each kernel.
+        representation: the driver's name of a form of its code; None: an empty text for each kernel.
 
     Raises:
         BenchmarkError: there is no such family or representation, no Vulkan loader, no RADV, or it cannot compile a
@@ -153,7 +153,7 @@ def compile_for(
     }
     answers, errors = _ask(request)
     if not answers and family in _LATER_NAMES:
-        # RADV ends the process when it does not know a name.
+        # RADV ends the process if it does not know a name.
         answers, errors = _ask({**request, "family": _LATER_NAMES[family]})
     if answers and "problem" in answers[-1]:
         raise BenchmarkError(answers[-1]["problem"])
@@ -170,7 +170,7 @@ def compile_for(
 
 
 def _ask(request: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """What a process that has the driver answers, and the lines of its stderr."""
+    """The answers of a process that loads the driver, and the lines of its stderr."""
     child = subprocess.run(
         [sys.executable, "-m", "benchmarks.compiled"],
         input=json.dumps(request),
@@ -200,12 +200,13 @@ def save_compiled(found: Sequence[Compiled], path: str) -> None:
     Path(path).write_text(json.dumps([asdict(compiled) for compiled in found], indent=1) + "\n", encoding="utf-8")
 
 
-# From here on: the process that has the driver. Nothing is destroyed there, as it ends with it. The vulkan package
-# keeps what a structure points to only as long as that structure: each has a name until the driver was called.
+# From here on: the process that loads the driver. It destroys nothing, because its end frees all. The vulkan package
+# keeps the memory that a structure points to only as long as the structure: each has a name until the driver was
+# called.
 
 
 def _answers(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What `compile_for` reads: the compiler, then every kernel, or the problem that ended it."""
+    """The lines that `compile_for` reads: the compiler, then every kernel, or the problem that ended it."""
     try:
         vk, physical, device = _device(request["family"])
         yield {"compiler": _describe(vk, physical)}
@@ -219,7 +220,7 @@ def _answers(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _device(family: str) -> tuple[Any, Any, Any]:
     """The vulkan package, and RADV's device of a family with its physical device."""
-    # These name drivers to run on; RADV is looked for where the system has it.
+    # These name drivers to run on; RADV is searched for in the system's folders.
     for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
         os.environ.pop(variable, None)
     radv = next((manifest for folder in _FOLDERS for manifest in sorted(Path(folder).glob("radeon_icd*.json"))), None)
@@ -314,7 +315,7 @@ def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Sour
     vk.vkGetPhysicalDeviceProperties2(physical, vk.VkPhysicalDeviceProperties2(pNext=sizes))
     try:
         numbers = {
-            # Mesa 22.3 counts in waves of the least size that the family has, whatever the size of these.
+            # Mesa 22.3 counts in waves of the family's least size, whatever the size of these.
             "waves": by_name["Subgroups per SIMD"] * sizes.minSubgroupSize // wave_size,
             **{column: sum(by_name[name] for name in names) for column, names in _STATISTICS.items()},
             "loads": loads_in_flight(assembly),
@@ -326,8 +327,8 @@ def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Sour
 
 
 def _representations(vk: Any, device: Any, pipeline: Any) -> dict[str, str]:
-    """All that the driver has, by name."""
-    # By hand: the package asks for the lengths of the texts, and not again for the texts.
+    """All representations of the driver, by name."""
+    # Called directly: the package asks for the lengths of the texts, but not again for the texts.
     function = "vkGetPipelineExecutableInternalRepresentationsKHR"
     ask = vk.ffi.cast(f"PFN_{function}", vk.lib.vkGetDeviceProcAddr(device, function.encode()))
     executable = vk.VkPipelineExecutableInfoKHR(pipeline=pipeline, executableIndex=0)

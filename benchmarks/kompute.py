@@ -1,4 +1,4 @@
-"""Kompute without dmlgpu, for what dmlgpu is compared with on its own device."""
+"""Kompute without dmlgpu, for comparisons on dmlgpu's device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.cases import Array
 class Kompute:
     """A Kompute manager on the device of an open dmlgpu.Device, until the end of a `with` block.
 
-    What is made on it is freed when the last reference to it dies, and must not be used after the block.
+    Its objects are freed with their last reference, and must not be used after the block.
     """
 
     def __init__(self, device: Device) -> None:
@@ -64,9 +64,9 @@ class Kompute:
         return sequence
 
     def copy(self, size: int, targets: int = 1) -> Any:
-        """A recorded copy of so many bytes, rounded up to words, in the device's memory; `eval()` runs it.
+        """A recorded copy of this many bytes, rounded up to words, in the device's memory; `eval()` runs it.
 
-        It is done in pieces where buffers cannot be as large, and once for each of so many targets.
+        It runs in pieces if buffers cannot be as large, and once for each of `targets` targets.
         """
         sequence = self._manager.sequence()
         words, most = -(-size // 4), self.device.limits.segment_bytes // 4
@@ -77,7 +77,7 @@ class Kompute:
             source, *copies = (
                 self._manager.tensor_t(np.zeros_like(piece), self._kp.TensorTypes.storage) for _ in range(1 + targets)
             )
-            # Memory that was never written need not be there yet.
+            # Memory that was never written may not be allocated yet.
             self._manager.sequence().eval(self._kp.OpTensorCopy([given, source, *copies]))
             sequence.record(self._kp.OpTensorCopy([source, *copies]))
         return sequence

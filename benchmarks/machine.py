@@ -1,4 +1,4 @@
-"""Where a run was made: its header."""
+"""The header of a run: its machine and settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CACHE_VARIABLES = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE
 
 
 def header(device: Device, peers: Mapping[str, Peer], rounds: int, seconds: float) -> dict[str, str]:
-    """All that the times of a run depend on, by what it is."""
+    """Everything that the times of a run depend on, by name."""
     off = [f"{name}={value}" for name, value in _CACHE_VARIABLES.items() if os.environ.get(name) == value]
     return {
         **place(device),

@@ -1,4 +1,4 @@
-"""Times of several things that take turns."""
+"""Times of several functions, measured in turns."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-# A sample is the mean of as many calls as last this long.
+# Seconds per sample: the mean of as many calls as fit.
 SAMPLE = 0.01
 _MOST_CALLS = 10_000
-# Before they are timed, all take turns for so long: a GPU that was idle is up to five times slower for a while.
+# Seconds for which all run in turns before they are timed: an idle GPU is up to five times slower for a while.
 _WARM = 0.25
-# Other threads are idle once they did next to nothing for so long; they are not waited for longer than that.
+# Other threads are idle if they did almost nothing for this many seconds; _LONGEST_SPIN is the longest wait for that.
 _WATCHED = 0.002
 _LONGEST_SPIN = 0.5
-# However long they take.
+# Minimum number of rounds, however long they take.
 LEAST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a call took, in seconds, once for every round."""
+    """Seconds per call, once for every round."""
 
     samples: tuple[float, ...]
 
@@ -48,12 +48,12 @@ class Timing:
 def interleave(
     runs: Mapping[str, Callable[[], object]], rounds: int, seconds: float, advance: Callable[[], object]
 ) -> dict[str, Timing]:
-    """Times of each run, which take turns in another order every round.
+    """Times of each run, in another order every round.
 
     Args:
-        runs: what is timed.
-        rounds: how often, at most.
-        seconds: what took longer than this in all its rounds sits out the rest, but for LEAST_ROUNDS.
+        runs: the functions to time.
+        rounds: the maximum number of rounds.
+        seconds: a run that took longer than this in all its rounds skips the rest, but not the first LEAST_ROUNDS.
         advance: called after each round.
     """
     begin = time.perf_counter()
@@ -81,17 +81,17 @@ def interleave(
 def _sample(run: Callable[[], object], calls: int) -> float:
     _settle()
     if calls > 1:
-        # The caches hold what another one has left there, and a call as short as this would notice.
+        # Other runs have replaced the caches, which matters for so short a call.
         run()
     return mean_time(run, calls)
 
 
 def _settle() -> None:
-    """Waits until the other threads are idle: some spin for a while after their work, on what should be all cores."""
+    """Waits until the other threads are idle: some spin for a while after their work, on cores that should be free."""
     deadline = time.perf_counter() + _LONGEST_SPIN
     while (begin := time.perf_counter()) < deadline:
         used = time.process_time() - time.thread_time()
-        # Asleep, this thread would leave the cores to a lower clock and the scheduler to other ideas.
+        # If this thread slept, its core would clock down, and the scheduler might move it.
         while time.perf_counter() < begin + _WATCHED:
             pass
         if time.process_time() - time.thread_time() - used < _WATCHED / 10:
@@ -99,7 +99,7 @@ def _settle() -> None:
 
 
 def mean_time(run: Callable[[], object], calls: int = 1) -> float:
-    """Seconds of a call."""
+    """Seconds per call."""
     start = time.perf_counter_ns()
     for _ in range(calls):
         run()
@@ -107,7 +107,7 @@ def mean_time(run: Callable[[], object], calls: int = 1) -> float:
 
 
 def _calls_of_a_sample(run: Callable[[], object]) -> int:
-    """As many calls as last SAMPLE."""
+    """Number of calls that last SAMPLE."""
     warm = mean_time(run)
     if warm < SAMPLE:
         warm = mean_time(run, 3)

@@ -1,4 +1,4 @@
-"""dmlgpu's own exact sums, beside those that keep to a bound."""
+"""dmlgpu's exact sums, compared with sums within a bound."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.cases import Array
 
 
 class ExactPeer(Peer):
-    """The same operator with EXACT_SUMS, on the same device, on tensors made beforehand."""
+    """The same operator with EXACT_SUMS, on the same device, on tensors created before."""
 
     name = "exact sums"
 

@@ -1,4 +1,4 @@
-"""NumPy: reductions, pooling by shifted slices, and its way back."""
+"""NumPy: reductions, pooling by shifted slices, and its gradients."""
 
 from __future__ import annotations
 
@@ -129,12 +129,12 @@ def _contender(desc: OperatorDesc, call: Callable[[], Any]) -> Contender:
     return Contender(call, lambda output: as_outputs(desc, output))
 
 
-# For an element of the window: which windows have one in the input, and which elements these are.
+# For a position in the window: the windows whose element there is in the input, and these elements.
 Shift = tuple[tuple[slice, ...], tuple[slice, ...]]
 
 
 def _sizes(desc: _Windowed) -> tuple[int, ...]:
-    """An element for each window."""
+    """One element per window."""
     sizes: tuple[int, ...] = getattr(desc, desc.windows_field).sizes
     return sizes
 
@@ -184,7 +184,7 @@ def _maxima_and_indices(desc: _Windowed, x: Array, position: Array, shifts: list
 
 
 def _sums(desc: _Windowed, terms: Array, shifts: list[Shift]) -> Array:
-    """Of the terms in every window."""
+    """Sums of the terms in every window."""
     total = np.zeros((*terms.shape[:2], *_sizes(desc)[2:]), terms.dtype)
     for windows, elements in shifts:
         total[windows] += terms[elements]
@@ -192,7 +192,7 @@ def _sums(desc: _Windowed, terms: Array, shifts: list[Shift]) -> Array:
 
 
 def _counts(desc: AveragePooling1OperatorDesc | AveragePoolingGradOperatorDesc) -> Array:
-    """How many elements of every window count, where none hangs over the end of the padding."""
+    """Number of elements of every window that count, if no window overhangs the padding."""
     pooled = getattr(desc, desc.pooled_field)
     dtype = pooled.data_type.numpy
     if desc.include_padding:

@@ -28,7 +28,7 @@ from dmlgpu import (
 )
 from tests.support.cases import Array
 
-# The first version of the operator set that has all that is used here: AveragePool has dilations from it on.
+# The first opset with all that is used here: from it on, AveragePool has dilations.
 _OPSET, _IR_VERSION = 19, 9
 _REDUCTIONS = {
     ReduceFunction.SUM: "ReduceSum",
@@ -39,7 +39,7 @@ _REDUCTIONS = {
 
 
 class OnnxruntimePeer(Peer):
-    """ONNX Runtime: models of one node, between tensors made beforehand."""
+    """ONNX Runtime: models of one node, between tensors created before."""
 
     name = "ONNX"
     _memory = "cpu"
@@ -94,7 +94,7 @@ class OnnxruntimePeer(Peer):
     def _contender(
         self, desc: OperatorDesc, operator: str, inputs: Sequence[Array], *constants: Array, **attributes: Any
     ) -> Contender:
-        """A model of one operator: its inputs come first, and then constants."""
+        """A model of one operator; its inputs precede constants."""
         if not all(x.flags.c_contiguous for x in inputs):
             raise UnavailableError("takes packed tensors only")
         helper, onnxruntime = self._helper, self._onnxruntime
@@ -136,7 +136,7 @@ class OnnxruntimePeer(Peer):
 
 
 class WebgpuPeer(OnnxruntimePeer):
-    """The same by ONNX Runtime's WebGPU provider, nothing of it on the CPU; what runs is waited for."""
+    """ONNX Runtime's WebGPU provider, without nodes on the CPU; each run is waited for."""
 
     name = "ONNX Runtime's WebGPU provider"
     _memory = "webgpu"
@@ -149,7 +149,7 @@ class WebgpuPeer(OnnxruntimePeer):
             raise UnavailableError("not installed") from None
         if len(devices()) > 1:
             raise UnavailableError("it takes what device it likes: set VK_DRIVER_FILES to the manifest of one driver")
-        # Without this variable, which is read with the library, it refuses devices that are CPUs.
+        # Without this variable, which the library reads when it is loaded, it refuses devices that are CPUs.
         os.environ["ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER"] = "1"
         library = self._onnxruntime
         library.set_default_logger_severity(4)
@@ -165,7 +165,7 @@ class WebgpuPeer(OnnxruntimePeer):
     def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
         contender = super().contender(desc, *inputs)
         library, word = self._onnxruntime, np.zeros(1, np.float32)
-        # A copy from the device waits for all that was given to it before; `synchronize_outputs` does not.
+        # A copy from the device waits for all earlier work; `synchronize_outputs` does not.
         source, target = ([library.OrtValue.ortvalue_from_numpy(word, where)] for where in (self._memory, "cpu"))
 
         def batch(calls: int) -> Callable[[], None]:
@@ -189,7 +189,7 @@ class WebgpuPeer(OnnxruntimePeer):
 
 
 def _window(desc: MaxPooling2OperatorDesc | AveragePooling1OperatorDesc | LpPooling1OperatorDesc) -> dict[str, Any]:
-    """As the attributes of a node."""
+    """The window as attributes of a node."""
     return {
         "kernel_shape": desc.window_size,
         "strides": desc.strides,
@@ -199,5 +199,5 @@ def _window(desc: MaxPooling2OperatorDesc | AveragePooling1OperatorDesc | LpPool
 
 
 def _reason(error: Exception) -> str:
-    """Without where in the library's source it was raised."""
+    """The message without the position in the library's source."""
     return first_line(error).rpartition(": ")[2]

@@ -1,4 +1,4 @@
-"""PyTorch on the CPU, and on a GPU that CUDA or ROCm sees."""
+"""PyTorch on the CPU, and on a GPU of CUDA or ROCm."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _REDUCTIONS = {
 
 
 class TorchPeer(Peer):
-    """PyTorch, on tensors made beforehand.
+    """PyTorch, on tensors created before.
 
     Args:
-        device: "cpu", or "cuda" for the GPU with this UUID, or the first one where none has it. ROCm's GPUs are "cuda"
-            too. What runs there is waited for.
+        device: "cpu", or "cuda" for the GPU with this UUID, or the first one if none has it. ROCm's GPUs are also
+            "cuda". Each run there is waited for.
         uuid: as in DeviceInfo.
     """
 
@@ -87,7 +87,7 @@ class TorchPeer(Peer):
             raise UnavailableError(first_line(error)) from None
 
     def _contender(self, desc: OperatorDesc, call: Callable[[], Any], planes: Array | int = 0) -> Contender:
-        """What a call returns are values, or values and indices within planes, to which these positions are added."""
+        """`call` returns values, or values and indices within planes, to which these positions are added."""
 
         def outputs(result: Any) -> tuple[Array, ...]:
             values, *indices = result if isinstance(result, tuple) else (result,)
@@ -134,7 +134,7 @@ class TorchPeer(Peer):
         pool = partial(
             self._pool("lp", desc.window_size), norm_type=desc.p, kernel_size=desc.window_size, stride=desc.strides
         )
-        # It does not pad. The last dimension comes first.
+        # lp_pool2d does not pad. The last dimension comes first.
         paddings = [*itertools.chain(*zip(desc.start_padding[::-1], desc.end_padding[::-1], strict=True))]
         return self._contender(desc, lambda: pool(pad(tensor, paddings) if any(paddings) else tensor))
 
@@ -146,7 +146,7 @@ class TorchPeer(Peer):
         return self._backward(desc, self._average_pool(desc), x, gradient)
 
     def _backward(self, desc: OperatorDesc, pool: Callable[[Any], Any], x: Array, gradient: Array) -> Contender:
-        """The way back of a pooling that was done beforehand."""
+        """The backward pass of a pooling; the forward pass runs before."""
         tensor, weights = self._tensor(x).requires_grad_(), self._tensor(gradient)
         pooled = pool(tensor)
         return self._contender(desc, lambda: self._torch.autograd.grad(pooled, tensor, weights, retain_graph=True))
@@ -179,7 +179,7 @@ class TorchPeer(Peer):
 
 
 def _window(desc: Any) -> dict[str, Any]:
-    """The arguments that max and average pooling have in common."""
+    """The arguments that max and average pooling share."""
     if desc.start_padding != desc.end_padding:
         raise UnavailableError("PyTorch pads both sides alike")
     return {"kernel_size": desc.window_size, "stride": desc.strides, "padding": desc.start_padding}

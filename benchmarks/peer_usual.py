@@ -1,4 +1,4 @@
-"""The kernels that are usual for these operators, on dmlgpu's device: a workgroup per row, an invocation per output."""
+"""The usual kernels for these operators, on dmlgpu's device: a workgroup per row, an invocation per output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.cases import Array
 
 _SHADERS = Path(__file__).with_name("shaders")
 _GROUP_SIZE = 256
-# As the shaders of reductions number them.
+# The numbers of functions in the shaders of reductions.
 _FUNCTIONS = {
     ReduceFunction.SUM: 0,
     ReduceFunction.MAX: 1,
@@ -135,7 +135,7 @@ class UsualPeer(Peer):
         self, desc: OperatorDesc, x: Array, shader: str, groups: int, constants: Sequence[int], push: Sequence[int]
     ) -> Contender:
         kompute = self._kompute
-        # As many rows of workgroups as are needed where they are more than a row holds.
+        # Several rows of workgroups if they exceed the maximum of a row.
         columns = min(groups, kompute.device.info.max_group_count)
         targets = [kompute.upload(np.zeros(tensor.sizes, tensor.data_type.numpy)) for tensor in desc.outputs]
         unused = [kompute.upload(np.zeros(1, np.uint32))] if len(targets) == 1 else []
@@ -158,7 +158,7 @@ class UsualPeer(Peer):
 
 
 def compile_all(folder: Path) -> None:
-    """Writes the kernels' modules to a folder: beside their sources a machine without a compiler finds them."""
+    """Writes the kernels' modules to a folder: next to their sources, a machine without a compiler uses them."""
     for shader in _shaders():
         _compile(shader, _module(folder / shader.name))
 

@@ -1,4 +1,4 @@
-"""What dmlgpu is compared with: libraries and kernels that compute the same."""
+"""Peers of dmlgpu: libraries and kernels that compute the same operators."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Contender:
-    """One of those that compute the same."""
+    """One of several ways to compute the same."""
 
     run: Callable[[], Any]
-    """What is timed."""
+    """The function to time."""
     outputs: Callable[[Any], tuple[Array, ...]]
-    """The outputs of the descriptor, from what `run` returned."""
+    """The outputs of the descriptor, from the result of `run`."""
     batch: Callable[[int], Callable[[], Any]] | None = None
-    """Makes a run of so many calls, whose end is waited for once; None where every call ends with its work."""
+    """Returns a function that runs this many calls and waits once for their end; None if every call waits."""
 
 
-# By descriptors the functions that compute them.
+# Names of functions by the descriptors that they compute.
 _FUNCTIONS = {operator.desc: operator.function.__name__ for operator in OPERATORS if operator.function is not None}
 
 
 class Peer(ABC):
-    """Something that may compute an operator too: each by a method of its function's name, of descriptor and inputs.
+    """A library or kernels; a method with the name of an operator's function computes it, from descriptor and inputs.
 
     Raises:
         UnavailableError: it is not installed.
     """
 
     name: ClassVar[str]
-    """In messages."""
+    """Name in messages."""
 
     @property
     @abstractmethod
@@ -58,10 +58,10 @@ class Peer(ABC):
         """Version, and threads or GPU."""
 
     def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
-        """How it computes an operator; everything that is not the computation itself is done here.
+        """Prepares an operator, so that only the computation is timed.
 
         Raises:
-            UnavailableError: it does not.
+            UnavailableError: the peer does not compute it.
         """
         method: Callable[..., Contender] | None = getattr(self, _FUNCTIONS.get(type(desc), ""), None)
         if method is None:
@@ -69,7 +69,7 @@ class Peer(ABC):
         return method(desc, *inputs)
 
     def _function(self, functions: Mapping[ReduceFunction, T], desc: ReduceOperatorDesc) -> T:
-        """What computes a REDUCE, of a table of functions.
+        """The entry of a table of functions for a REDUCE.
 
         Raises:
             UnavailableError: there is none.
@@ -80,19 +80,19 @@ class Peer(ABC):
 
 
 def cores() -> int:
-    """The cores that this process may use: threads of every peer that takes a number of them."""
+    """The cores that this process may use: number of threads of every peer that accepts one."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first: a reason that fits a table's footnote."""
+    """The first line of a message: a reason that fits a table's footnote."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def with_one_axis(desc: ArgmaxOperatorDesc | ReduceOperatorDesc, x: Array) -> tuple[Array, int]:
-    """The input of a reduction, and the one axis to reduce: several become the last one."""
+    """The input of a reduction, and the axis to reduce: several axes become the last one."""
     if len(desc.axes) == 1:
         return x, desc.axes[0]
     kept = [axis for axis in range(x.ndim) if axis not in desc.axes]
@@ -101,10 +101,10 @@ def with_one_axis(desc: ArgmaxOperatorDesc | ReduceOperatorDesc, x: Array) -> tu
 
 
 def plain_axis(desc: CumulativeSummationOperatorDesc) -> int:
-    """The axis of a cumulative sum from the first element on, each of them included.
+    """The axis of an inclusive cumulative sum from the first element on.
 
     Raises:
-        UnavailableError: it is another one.
+        UnavailableError: it is of another kind.
     """
     if desc.is_exclusive or desc.axis_direction is not AxisDirection.INCREASING:
         raise UnavailableError("adds from the first element on, each of them included")

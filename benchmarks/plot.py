@@ -1,4 +1,4 @@
-"""Results as a picture, which is read on pages 800 pixels wide and, being opaque, on dark pages too."""
+"""Results as a picture for pages 800 pixels wide; opaque, and so readable on dark pages too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from benchmarks.results import CALL, LIBRARIES, BenchmarkError, Result
 
 _LABELS = {"usual": "usual kernel", **LIBRARIES}
-# Okabe and Ito's colours, which colour-blind people can tell apart, and markers for everybody.
+# Okabe and Ito's colours, which colour-blind people can distinguish, and markers for everybody.
 _STYLES = {
     "usual": ("#CC79A7", "s"),
     "numpy": ("#0072B2", "v"),
@@ -23,14 +23,14 @@ _STYLES = {
 
 
 def check_path(path: str) -> None:
-    """Raises a BenchmarkError where matplotlib has no such format."""
+    """Raises a BenchmarkError if matplotlib has no such format."""
     formats = Figure().canvas.get_supported_filetypes()
     if Path(path).suffix.removeprefix(".").lower() not in formats:
         raise BenchmarkError(f"{path}: give a picture the suffix of its format: {', '.join(sorted(formats))}")
 
 
 def plot(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
-    """The time of every case as a multiple of the fastest library's, or where none computes it of the usual kernel's.
+    """The time of every case as a multiple of the fastest library's, or if none computes it, of the usual kernel's.
 
     A row has a marker for the ratio with device tensors, and a bar to the ratio with arrays.
 
@@ -46,7 +46,7 @@ def plot(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
             rows.append((result.case, fastest, result.ratio(fastest), with_arrays))
     if not rows:
         raise BenchmarkError("--plot compares with the fastest library, or the usual kernel: neither was timed")
-    # 1600 pixels, twice what a page shows, for screens that have them.
+    # 1600 pixels, twice the width on a page, for high-resolution screens.
     figure = Figure(figsize=(8, 1.7 + 0.23 * len(rows)), dpi=200, layout="constrained")
     axes = figure.subplots()
     cases, _, ratios, all_with_arrays = zip(*rows, strict=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 DASH = "-"
-# How wide tables are in files and pipes.
+# Width of tables in files and pipes.
 COLUMNS = 200
 
 
@@ -45,7 +45,7 @@ def digits(number: float) -> str:
 def duration(seconds: float) -> str:
     """A time with three digits."""
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        # What rounds to 1000 is written in the larger unit.
+        # A number that rounds to 1000 is written in the larger unit.
         if seconds * scale >= 0.9995:
             return f"{digits(seconds * scale)} {unit}"
     return f"{digits(seconds * 1e9)} ns"
@@ -56,7 +56,7 @@ def percent(fraction: float) -> str:
 
 
 def times_table(results: Sequence[Result]) -> Table:
-    """What every case took, and how that compares with others."""
+    """The times of every case, and their ratios to others."""
     timed = {name for result in results for name in result.timings}
     own = [name for name in (CALL, FIRST_CALL, BATCH) if name in timed]
     others = [name for other in OTHERS for name in (other, in_batches(other)) if name in timed]
@@ -78,7 +78,7 @@ def times_table(results: Sequence[Result]) -> Table:
 
 
 def absences(results: Sequence[Result]) -> list[str]:
-    """What the dashes stand for: each reason once, with the cases that it holds for."""
+    """The reasons for the dashes: each once, with its cases."""
     cases: dict[tuple[str, str], list[str]] = {}
     for result in results:
         for name, reason in result.absent.items():

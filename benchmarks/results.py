@@ -1,4 +1,4 @@
-"""What was measured, and the JSON files that keep it."""
+"""Measurements, and the JSON files that store them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.measure import Timing
 
-# Ours, by what is timed.
+# Names of dmlgpu's timings.
 KERNEL = "kernel"
 CALL = "call"
 COMPILE = "compile"
@@ -17,7 +17,7 @@ FIRST_CALL = "first call"
 BATCH = "batch"
 OURS = (KERNEL, CALL, COMPILE, FIRST_CALL, BATCH)
 COPY = "copy"
-# Their names in prose.
+# Names of libraries in prose.
 LIBRARIES = {
     "numpy": "NumPy",
     "torch": "PyTorch",
@@ -33,46 +33,46 @@ _MOST_BYTES = 64 << 20
 
 
 class BenchmarkError(Exception):
-    """What was asked for cannot be done; the message says why."""
+    """A request cannot be fulfilled; the message says why."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured of one case."""
+    """The measurements of one case."""
 
     case: str
     operator: str
     elements: int
-    """Of the first input."""
+    """Elements of the first input."""
     bytes: int
-    """Of the inputs and the outputs, as the descriptor has them."""
+    """Bytes of the inputs and the outputs, as in the descriptor."""
     timings: dict[str, Timing]
-    """Of OURS and OTHERS; `in_batches` names more."""
+    """Timings of OURS and OTHERS; `in_batches` names more."""
     absent: dict[str, str]
-    """Peers that did not run it, and why."""
+    """Peers that did not run it, and the reasons."""
     batch: int = 0
-    """Calls of a batch; 0 where none was timed."""
+    """Calls of a batch; 0 if none was timed."""
 
     def bandwidth(self, name: str) -> float:
         """Bytes per second."""
         return self.bytes / self.timings[name].median
 
     def ratio(self, name: str) -> float:
-        """Our kernel's time to that of another, of their medians, both in batches or neither: below 1 it is faster."""
+        """Median time of our kernel divided by that of another, both in batches or neither: below 1 ours is faster."""
         ours = BATCH if name.endswith(BATCH) else KERNEL
         return self.timings[ours].median / self.timings[name].median
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of the benchmarks measured, and where."""
+    """The measurements of one run, and its header."""
 
     header: dict[str, str]
     results: tuple[Result, ...]
 
 
 def in_batches(name: str) -> str:
-    """The name of what KERNEL or one of OTHERS takes for a call in a batch."""
+    """The name of the time per call of KERNEL or one of OTHERS in a batch."""
     return BATCH if name == KERNEL else f"{name} {BATCH}"
 
 
@@ -98,10 +98,10 @@ def save(run: Run, path: str) -> None:
 
 
 def load(path: str) -> Run:
-    """Reads what `save` wrote.
+    """Reads a file of `save`.
 
     Raises:
-        BenchmarkError: it is something else.
+        BenchmarkError: it is another kind of file.
         OSError: it cannot be read.
     """
     with open(path, "rb") as file:
@@ -123,5 +123,5 @@ def load(path: str) -> Run:
 
 
 def _result(*, timings: dict[str, Any], **fields: Any) -> Result:
-    """A result, by the fields of its JSON."""
+    """A result, from the fields of its JSON."""
     return Result(**fields, timings={name: Timing(tuple(map(float, t["samples"]))) for name, t in timings.items()})

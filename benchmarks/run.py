@@ -1,4 +1,4 @@
-"""One case: everything that computes it is checked, then timed."""
+"""Measures one case: checks all contenders, then times them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dmlgpu.comparison import differences
 from dmlgpu.reference.bounds import is_exact
 from tests.support.cases import Array, Case
 
-# Devices that are opened to time a compilation.
+# Number of devices that are opened to time a compilation.
 _FRESH_DEVICES = 3
-# The oracle takes many times the memory of its input: above this many elements all must agree with our kernel.
+# The oracle uses many times the memory of its input: above this many elements all must agree with our kernel.
 _ORACLE_ELEMENTS = 1 << 23
-# It looks at every element of every window, some 2^24 in a second: above this many of them the same.
+# It reads every element of every window, about 2^24 per second; above this many, likewise.
 _ORACLE_LOOKS = 1 << 28
-# A batch has as many calls as last so long, but no less than two, and no more than are recorded together: a call has up
-# to 4 steps, and a submission 64; where memory is unified, 8 buffers are kept, of which a call may take several.
+# Seconds of a batch, which has at least two calls, and no more than are recorded together: a call has up to 4 steps,
+# and a submission 64; if memory is unified, 8 buffers are kept, and a call may use several.
 _BATCH_SECONDS = 0.01
 _MOST_CALLS, _MOST_CALLS_UNIFIED = 16, 4
-# Its calls write to outputs of their own, and its copies too: no more of them than take so many bytes.
+# Maximum size of the outputs of a batch: its calls, and its copies, write to separate ones.
 _BATCH_BYTES = 512 << 20
 
 
@@ -47,12 +47,12 @@ def run_case(
     """Measures a case.
 
     Args:
-        case: what is computed.
-        kompute: the device, and what copies on it.
-        peers: by their names.
-        missing: peers that are not there, and why.
-        rounds: of samples.
-        seconds: that a contender's rounds may take; see `interleave`.
+        case: the operator and its inputs.
+        kompute: the device, for copies.
+        peers: the peers by name.
+        missing: the reasons for missing peers.
+        rounds: the number of samples.
+        seconds: the maximum duration of a contender's rounds; see `interleave`.
         fresh: whether to time compilations and first calls too.
         strict: whether a peer whose results differ is an error, and one that takes longer than `seconds` for a call is
             timed nonetheless; otherwise both are absent.
@@ -79,7 +79,7 @@ def run_case(
             absent[name] = text
     size = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
     runs = {name: contender.run for name, contender in contenders.items()}
-    # Half of the bytes are read and half of them written, so that as many are moved.
+    # Half of the bytes are read and half are written, so the kernel and the copy move the same number.
     copies = {COPY: kompute.copy(size // 2).eval}
     ours = {name: runs.pop(name) for name in (KERNEL, CALL)}
     calls = _calls_of_a_batch(kompute.device, desc, contenders[KERNEL])
@@ -101,7 +101,7 @@ def run_case(
 
 
 def _calls_of_a_batch(device: Device, desc: OperatorDesc, kernel: Contender) -> int:
-    """How many calls are timed together; 0 where two already take too much memory."""
+    """Number of calls that are timed together; 0 if already two use too much memory."""
     remembered = _MOST_CALLS_UNIFIED if device.info.unified else _MOST_CALLS
     most = min(remembered, _BATCH_BYTES // sum(tensor.size_in_bytes for tensor in desc.outputs))
     return min(most, max(2, int(_BATCH_SECONDS / mean_time(kernel.run)))) if most > 1 else 0
@@ -112,7 +112,7 @@ def _as_tuple(outputs: Any) -> tuple[Any, ...]:
 
 
 def _ours(device: Device, desc: OperatorDesc, *inputs: Array) -> dict[str, Contender]:
-    """Device tensors to device tensors, and ndarrays to ndarrays."""
+    """From device tensors to device tensors, and from ndarrays to ndarrays."""
     op = device.compile(desc)
     sources = [device.tensor(x, tensor) for x, tensor in zip(inputs, desc.inputs, strict=True)]
     targets = op(*sources)
@@ -141,7 +141,7 @@ def _ours(device: Device, desc: OperatorDesc, *inputs: Array) -> dict[str, Conte
 def _check(
     desc: OperatorDesc, inputs: tuple[Array, ...], contenders: Mapping[str, Contender], seconds: float
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """What has other results, and which of them differ; what takes longer than so many seconds, and how long."""
+    """Contenders with wrong results, and the outputs that differ; slow contenders, and their seconds per call."""
     elements = max(tensor.element_count for tensor in (*desc.inputs, *desc.outputs))
     looks = desc.outputs[0].element_count * math.prod(getattr(desc, "window_size", ()))
     if elements <= _ORACLE_ELEMENTS and looks <= _ORACLE_LOOKS:
@@ -163,7 +163,7 @@ def _check(
 
 
 def _first_times(index: int, desc: OperatorDesc, inputs: tuple[Array, ...]) -> dict[str, Timing]:
-    """Compiling an operator, and calling it for the first time, on devices that did nothing before."""
+    """Times of compiling an operator, and of its first call, on new devices."""
     times = []
     for _ in range(_FRESH_DEVICES):
         with Device(index) as device:

@@ -9,7 +9,7 @@ layout(binding = 0) readonly buffer Source { float source[]; };
 layout(binding = 1) writeonly buffer Target { float target[]; };
 layout(binding = 2) writeonly buffer Indices { uint indices[]; };
 
-// Of each three: depth, height, width.
+// Arrays of three: depth, height, width.
 layout(push_constant) uniform Push {
     uint outputs;
     uint input_size[3];
@@ -35,7 +35,7 @@ void main()
 
     float best = uintBitsToFloat(0xFF800000u);  // minus infinity
     uint index = 0;
-    // What lies before the input wraps around, and then lies behind it.
+    // Positions before the input wrap around, and are then after it.
     for (uint dz = 0; dz < window[0]; ++dz) {
         uint z = z0 + dz * dilation[0];
         if (z >= input_size[0])

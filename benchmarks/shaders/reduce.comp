@@ -13,7 +13,7 @@ layout(binding = 1) writeonly buffer Target { float target[]; };
 layout(push_constant) uniform Push {
     uint outputs;
     uint axis_length;
-    uint inner;  // elements from one of the axis to the next
+    uint inner;  // stride along the axis, in elements
 };
 
 void main()

@@ -1,5 +1,5 @@
 #version 450
-// REDUCE over rows that lie one after the other, the usual way: a workgroup per row, a tree in shared memory.
+// REDUCE over consecutive rows, the usual way: a workgroup per row, a tree in shared memory.
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint GROUP_SIZE = 256;

@@ -8,7 +8,7 @@ layout(constant_id = 1) const bool NORM = false;
 layout(binding = 0) readonly buffer Source { float source[]; };
 layout(binding = 1) writeonly buffer Target { float target[]; };
 
-// Of each three: depth, height, width.
+// Arrays of three: depth, height, width.
 layout(push_constant) uniform Push {
     uint outputs;
     uint input_size[3];
@@ -34,7 +34,7 @@ void main()
 
     float total = 0;
     uint count = 0;
-    // What lies before the input wraps around, and then lies behind it.
+    // Positions before the input wrap around, and are then after it.
     for (uint dz = 0; dz < window[0]; ++dz) {
         uint z = z0 + dz * dilation[0];
         if (z >= input_size[0])
