@@ -21,8 +21,8 @@
 #error "build.py defines no accumulator"
 #endif
 
-// Partial results as a first pass leaves them for combine.comp. Behind the words of a state, an average has its count:
-// the number of elements of the output, in all of them together.
+// A partial result, which a first pass writes for combine.comp: the words of a state and, for an average, a count: the
+// number of elements of the whole output.
 
 #ifndef HAS_COUNT
 #define HAS_COUNT false

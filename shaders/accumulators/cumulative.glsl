@@ -1,8 +1,8 @@
 // The accumulator of cumulative sums of floats. The contract is at the top of selection.glsl.
 //
-// As in sum.glsl the state keeps the rounding errors of its additions. It stays in range whatever the order: before a sum
-// can overflow, both it and the terms that follow are scaled by SCALE. What is lost by that of small terms is nothing
-// next to the terms that made the sum so large.
+// As in sum.glsl the state keeps the rounding errors of its additions. The sum stays in range in any order: before it
+// can overflow, both it and all later terms are scaled by SCALE. The bits that small terms lose are nothing next to the
+// terms that made the sum so large.
 
 #include "core/floats.glsl"
 
@@ -18,10 +18,10 @@ struct State {
     Specials specials;
 };
 
-// The least signed pattern is that of -0: where all elements are -0, `most` is, too.
+// The least signed pattern is that of -0: if all elements are -0, so is `most`.
 State identity() { return State(Pair(0.0, 0.0), 1.0, Specials(int(SIGN_BIT), 0u)); }
 
-// Scales a sum, unless it is, or the factor is 1.
+// Multiplies a sum by `factor`, unless it is scaled already.
 void scale_sum(inout State state, float factor)
 {
     precise float by = state.scale == 1.0 ? factor : 1.0, high = state.sum.high * by, low = state.sum.low * by;

@@ -1,26 +1,26 @@
-// The accumulator of exact sums: SUM, AVERAGE and L1 of floats, rounded once, to the nearest float, ties to even.
-// With SQUARES (squares.glsl) SUM_SQUARE and L2: of the squares of floats, and the root of their sum.
-// Kernels of their own use it (exact_axes.comp, exact_pool_direct.comp, exact_pool_small.comp), and combine.comp does.
+// The accumulator of exact sums: SUM, AVERAGE and L1 of floats, rounded once, to the nearest float, ties to even. With
+// SQUARES (squares.glsl) SUM_SQUARE and L2: the sum of squares, and its root. Separate kernels (exact_axes.comp,
+// exact_pool_direct.comp, exact_pool_small.comp) and combine.comp use it.
 //
 // `?:` has variables on both sides, as in selection.glsl: SwiftShader takes minutes to compile branches.
 //
-// All arithmetic is of integers, in units of the least denormal, or of its square. So neither the order of the elements
-// nor how a device rounds changes a bit, and nothing has to be `precise`.
+// All arithmetic is on integers, in units of the least denormal, or of its square. So neither the order of elements nor
+// a device's rounding changes a bit, and nothing has to be `precise`.
 //
-// The sum of any floats is a Long: an integer of WORDS words in two's complement, and which infinities and NaN there
-// were. (Kulisch's accumulator; Neal calls it a superaccumulator: Fast exact summation using small and large
-// superaccumulators, 2015.) To add to one takes a hundred instructions, so most elements go to a bin: a sum of 62 bits,
-// with SQUARES 122, of elements whose exponents are close to each other.
+// A Long is the sum of any floats: an integer of WORDS words in two's complement, and flags of infinities and NaN.
+// (Kulisch's accumulator; Neal calls it a superaccumulator: Fast exact summation using small and large
+// superaccumulators, 2015.) Adding to a Long takes a hundred instructions, so most elements are added to a bin: a sum
+// of 62 bits, with SQUARES 122, of elements whose exponents are close to each other.
 //
 //   bits of a Long     319                                                                          0
 //   a bin                                  [ 61 .................... 0 ]
 //   an element                                  [ 23 ......... 0 ]         this one fits
-//                           [ 23 ......... 0 ]                              these two it misses
+//                           [ 23 ......... 0 ]                              it misses these two
 //                                                             [ 23 ......... 0 ]
 //
-// Kernels add elements to bins. Where a bin missed an element, they add all elements again, to a Long. That is what is
-// stored for combine.comp, whose states are Longs (the contract is at the top of selection.glsl). A bin of float16
-// holds every finite element, and misses none.
+// Kernels add elements to bins. If a bin missed an element, they add all elements again, to a Long. Longs are stored
+// for combine.comp, as its states (the contract is at the top of selection.glsl). A bin of float16 holds every finite
+// element, and misses none.
 
 layout(constant_id = 8) const uint POWER = 0;  // of the elements' absolute values, 1 or 2; 0: the elements as they are
 layout(constant_id = 9) const uint RESULT = 0;  // what is computed from the sum: a constant below
@@ -63,11 +63,11 @@ struct Long {
 };
 
 struct Bin {
-    uint least;  // an element with this exponent, or up to RANGE more, fits
+    uint least;  // least exponent that fits; the greatest is RANGE more
     // The sum, in units of the last bit of an element with the exponent `least`, or of its square: digits of 30 bits,
-    // but the last has 32, with the sign. So up to four bins are added before carries go on to the next digit.
+    // except the last, of 32 bits with the sign. So up to four bins can be added before carries are propagated.
     uint digits[DIGITS];
-    uint missed;  // not 0: some elements do not fit. Of float16: which infinities and NaN there were
+    uint missed;  // not 0: some elements do not fit. For float16: flags of infinities and NaN
 };
 
 // 2^10 elements (kernels/exact.py) of 24 bits, shifted by up to 27: |sum| < 2^61. Squares have 48 bits, and are shifted
@@ -79,7 +79,7 @@ const uint RANGE = 27;
 #endif
 
 uint exponent_of(Bits bits) { return bits >> MANTISSA & SPECIAL; }
-// Which infinity or NaN an element is; 0 for a number.
+// The flag of an infinity or NaN; 0 for a number.
 uint special_of(Bits bits)
 {
     uint infinity = POWER == 0 && bits >= SIGN ? HAS_NEGATIVE_INFINITY : HAS_INFINITY, none = 0;
@@ -110,7 +110,7 @@ uint[DIGITS] shifted_left(int number, uint steps)
 #endif
 }
 
-// Leaves 30 bits in each digit but the last.
+// Propagates carries, so that every digit but the last has 30 bits.
 void propagate_carries(inout uint digits[DIGITS])
 {
     [[unroll]] for (uint i = 0; i < DIGITS - 1; ++i) {
@@ -121,13 +121,13 @@ void propagate_carries(inout uint digits[DIGITS])
 
 // Bins
 
-// A bin of no elements, for elements of which some have this exponent as the greatest.
+// An empty bin for elements, of which some have this exponent as the greatest.
 Bin empty_bin(uint greatest)
 {
 #if BITS == 16
     uint least = 1;
 #else
-    // Others may be 2^5 times as large. If all of these are 0: as if the greatest were between 128 and 255.
+    // Others may be 2^5 times as large. A greatest exponent of 0 counts as that of 128 to 255.
     uint usual = 134, exponent = greatest == 0 ? usual : greatest;
     uint least = uint(clamp(int(exponent) + 5 - int(RANGE), 1, int(SPECIAL - 1 - RANGE)));
 #endif
@@ -136,14 +136,14 @@ Bin empty_bin(uint greatest)
         digits[i] = 0;
     return Bin(least, digits, 0);
 }
-// The exponent of an element, for empty_bin(); 0 of infinities and NaN.
+// The exponent of an element, for empty_bin(); 0 for infinities and NaN.
 uint finite_exponent(Bits bits)
 {
     uint exponent = exponent_of(bits), none = 0;
     return exponent == SPECIAL ? none : exponent;
 }
 
-// An element in a bin with this `least`.
+// A bin of one element, with this `least`.
 Bin bin_of(uint least, Bits bits)
 {
     uint none = 0;
@@ -153,7 +153,7 @@ Bin bin_of(uint least, Bits bits)
     uint sign = POWER == 0 ? 0 - (bits >> 15) : 0, missed = special_of(bits);
     bool fits = exponent != SPECIAL;
 #else
-    // What is missed has no hidden bit, or another exponent.
+    // Elements without a hidden bit, or with another exponent, are missed.
     const uint hidden = 1;
     uint magnitude = bits << 1, steps = (magnitude >> 24) - least, sign = POWER == 0 ? uint(int(bits) >> 31) : 0;
     uint shift = min(steps, RANGE);
@@ -171,7 +171,7 @@ void add(inout Bin sum, Bin bin)
         sum.digits[i] += bin.digits[i];
     sum.missed |= bin.missed;
 }
-// Of bins with the same `least`.
+// Combines bins with the same `least`.
 Bin combine(Bin a, Bin b)
 {
     add(a, b);
@@ -179,7 +179,7 @@ Bin combine(Bin a, Bin b)
     return a;
 }
 
-// Adds bin `number` of `count`, which are added one after the other. Carries are propagated after two, and at the end.
+// Adds bin `number` of a sequence of `count`. Carries are propagated after every second bin, and at the end.
 void add(inout Bin sum, Bin bin, uint number, uint count)
 {
     add(sum, bin);
@@ -261,12 +261,12 @@ Long combine(Long a, Long b)
     return a;
 }
 
-// The float nearest to leading * 2^(position - 31), of two equally near the even one. Bit 31 of `leading` is set, so
-// that bit stands for 2^position. With `more` the number is a little above it.
+// The float nearest to leading * 2^(position - 31), ties to even. Bit 31 of `leading` is set, so that bit stands for
+// 2^position. With `more` the number is slightly greater.
 Bits nearest(uint leading, bool more, int position)
 {
     const int PRECISION = int(MANTISSA) + 1;
-    // Denormals have fewer bits; what is below a half of the least of them has none.
+    // Denormals have fewer bits; numbers below half of the least denormal have none.
     uint kept = uint(clamp(position + 1, 0, PRECISION));
     uint bits = leading >> 1 >> (31 - kept), rest = leading << kept;
     bool up = rest > 0x80000000u || rest == 0x80000000u && (more || (bits & 1u) != 0);
@@ -277,8 +277,8 @@ Bits nearest(uint leading, bool more, int position)
 // 2^63 / divisor, or at most 8 less. Bit 31 of the divisor is set.
 uint reciprocal_of(uint divisor)
 {
-    // Newton's method. With d = divisor / 2^32, the line 2.928 - 2 d is 1/d but for 7.2 percent, and a step squares the
-    // error. What is cut off makes the result too small, never too large.
+    // Newton's method. With d = divisor / 2^32, the line 2.928 - 2 d is 1/d within 7.2 percent, and a step squares the
+    // error. Truncation makes the result too small, never too large.
     uint reciprocal = 0x76CF5D0Bu - divisor, high, unused;
     [[unroll]] for (uint step = 0; step < 3; ++step) {
         umulExtended(divisor, reciprocal, high, unused);
@@ -288,13 +288,13 @@ uint reciprocal_of(uint divisor)
     return reciprocal;
 }
 
-// The result for a sum, or a root, whose magnitude has these first 64 bits, and with `more` others behind them. The
-// first bit of `high` is set, and stands for 2^position; 0 has none.
+// The result for a sum, or a root, whose magnitude begins with these 64 bits; with `more` later bits are set, too. The
+// first bit of `high` is set, and stands for 2^position, unless the sum is 0.
 Bits value_of_parts(bool negative, uint high, uint middle, bool more, int position, uint specials, uint count)
 {
     bool is_zero = high == 0;
     if (RESULT == AVERAGE) {
-        // The quotient has 26 or 27 bits. Its first estimate is right, or 1 too small; the rest tells.
+        // The quotient has 26 or 27 bits. Its first estimate is exact, or 1 too small; the remainder decides.
         uint divisor_shift = 31u - uint(findMSB(count)), divisor = count << divisor_shift;
         uint quotient, product, product_high, unused, rest_high = high >> 6, rest = high << 26 | middle >> 6;
         umulExtended(high, reciprocal_of(divisor), quotient, unused);
@@ -324,7 +324,7 @@ Bits value_of_parts(bool negative, uint high, uint middle, bool more, int positi
 }
 
 #if !defined(SQUARES) && !defined(WIDE_BINS)
-// For a bin that missed none.
+// For a bin that missed no element.
 Bits value_of(Bin bin, uint count)
 {
     // The magnitude: `high` and 30 bits of `low`.
@@ -343,13 +343,13 @@ Bits value_of(Bin bin, uint count)
 }
 #endif
 
-// The result; with WORD, word `count` of the sum as it is stored.
+// The result; with WORD, word `count` of the stored sum.
 Bits value_of(Long sum, uint count)
 {
     uint word_of_sum = sum.specials;
     [[unroll]] for (uint i = 0; i < WORDS; ++i)
         word_of_sum = i == count ? sum.words[i] : word_of_sum;
-    // The magnitude, and of it the words from the first that is not 0 on.
+    // The magnitude, and its words from the first that is not 0 on.
     bool negative = int(sum.words[WORDS - 1]) < 0;
     uint flip = negative ? 0xFFFFFFFFu : 0u, carry = flip & 1u;
     [[unroll]] for (uint i = 0; i < WORDS; ++i) {
@@ -366,14 +366,14 @@ Bits value_of(Long sum, uint count)
         low = left == 3 ? word : low;
         others = left > 3 ? rest : others;
     }
-    // 64 bits of it, the first of which is set, and whether there are more.
+    // Its first 64 bits, from the first set bit on, and whether later bits are set.
     uint shift = 31u - uint(max(findMSB(high), 0));
     high = high << shift | middle >> 1 >> (31 - shift);
     middle = middle << shift | low >> 1 >> (31 - shift);
     bool more = (low << shift | others) != 0;
     int position = int(32 * left - 1 - shift);
     if (RESULT == ROOT) {
-        // The root bit by bit, of a number whose last bit stands for a power of 4: 28 bits, the first of which is set.
+        // The root, bit by bit, of a number whose last bit stands for a power of 4: 28 bits, of which the first is set.
         uint even = uint(~position & 1), root = 0, rest = 0;
         more = more || (middle & even) != 0;
         middle = middle >> even | (high & even) << 31;

@@ -24,7 +24,7 @@ Bits highest_key(Extremes highest) { return highest; }
 
 #else
 
-// Each element counts as a signed and as an unsigned number: `most` and `least` are the greatest and the least signed
+// Elements are compared as signed and as unsigned numbers: `most` and `least` are the greatest and the least signed
 // number, `top` and `bottom` the unsigned ones. The highest key of a group belongs to one of these four elements.
 //
 // An element of 8 or 16 bits is shifted to the high bits of a word. Its neighbours are in the bits below. They cannot
@@ -71,7 +71,7 @@ Bits highest_key(Extremes extremes)
 
 #endif
 
-// The state of elements begin to end - 1, a vector at least, but for the bits, which are left to RELOAD_BITS.
+// The state of elements begin to end - 1, at least a vector, without the bits, which RELOAD_BITS sets.
 State state_of_extremes(uint address, uint begin, uint end)
 {
     uint last = end - VECTOR_SIZE - begin;

@@ -1,6 +1,6 @@
 // The accumulator of sums and products of integers of 32 or 64 bits, modulo 2^BITS: SUM, L1, SUM_SQUARE, MULTIPLY.
-// Those of 8 and 16 bits have results of 32 bits, which are written as indices are: values have the bits of an element.
-// The contract is at the top of selection.glsl.
+// Integers of 8 and 16 bits have results of 32 bits, which are written like indices: values have the bits of an
+// element. The contract is at the top of selection.glsl.
 
 layout(constant_id = 8) const uint POWER = 0;  // 1, 2: add powers of absolute values; 0: elements as they are
 layout(constant_id = 9) const bool MULTIPLIES = false;  // multiply, do not add

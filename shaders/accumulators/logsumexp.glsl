@@ -1,8 +1,8 @@
 // The accumulator of LOG_SUM_EXP: log(sum(e^x)), as shift + log(sum(e^(x - shift))). The contract is at the top of
 // selection.glsl.
 //
-// The shift is one of the elements. A later element replaces it only if it is larger by more than STEP: so the sum
-// stays in range, and it is scaled so seldom that scaling adds a negligible error.
+// The shift is one of the elements. A later element replaces the shift only if it is larger by more than STEP: so the
+// sum stays in range, and is scaled so rarely that scaling adds a negligible error.
 
 #include "core/floats.glsl"
 #include "core/functions.glsl"
@@ -14,8 +14,8 @@ struct Operand {
     uint pattern;
 };
 
-// Infinities and NaN have the exponent -LARGEST, which adds nothing to a sum; their patterns are kept. An element
-// that is not taken becomes -infinity.
+// Infinities and NaN have the exponent -LARGEST, which adds nothing to a sum; their patterns are kept. Skipped elements
+// become -infinity.
 Operand finite_or_least(float number, uint pattern)
 {
     bool finite = (pattern & ~SIGN_BIT) < INFINITE;
@@ -37,7 +37,7 @@ struct State {
 State identity() { return State(-LARGEST, Pair(0.0, 0.0), no_specials(), SIGN_BIT | INFINITE); }
 State empty_from(uint index) { return identity(); }
 
-// Gives a state another shift, and scales its sum to it.
+// Changes the shift of a state, and scales its sum to it.
 void move(inout State state, float shift)
 {
     float factor = exponential(state.shift - shift);
@@ -67,7 +67,7 @@ void include(inout State state, uint pattern)
     state.least = min(state.least, pattern);
 }
 
-// Raises the shift of a state if the elements to come need it; `greatest` is the greatest of them.
+// Raises the shift of a state if the next elements need it; `greatest` is the greatest of these.
 void prepare(inout State state, Operand greatest)
 {
     precise bool rises = greatest.exponent - state.shift > STEP;
@@ -81,11 +81,11 @@ Operand greater(Operand a, Operand b)
 }
 
 // With several loads in flight, kernels call prepare() once for all of them, and accumulate() does not call it: the
-// compiler for AMD's GPUs moves loads behind the branch in prepare(). Not with 16 bits: registers would spill.
+// compiler for AMD's GPUs would move loads past the branch in prepare(). Not with 16 bits: registers would spill.
 #if defined(COOPERATING) && BITS == 32
 #define HAS_SHIFT
-// The greatest element of a vector. It may be one that is skipped in this vector: another vector of the row has it, so
-// that the shift is valid.
+// The greatest element of a vector, perhaps one that is skipped in this vector: another vector of the row has it, so
+// the shift is valid.
 Operand greatest_of(uvec4 vector)
 {
     Operand greatest = operand_of(element_of(vector, 0));

@@ -1,6 +1,6 @@
 // The accumulator of products of floats: MULTIPLY. The contract is at the top of selection.glsl.
 //
-// A product is a mantissa times a power of two, so that it stays in range whatever the order of its factors.
+// A product is a mantissa times a power of two, so that it stays in range in any order of its factors.
 
 #include "core/floats.glsl"
 

@@ -1,32 +1,32 @@
 // The accumulator of ARGMAX, ARGMIN, MAX_POOLING, and MAX and MIN of REDUCE: the element with the highest radix key
-// wins; of elements with equal keys the first wins, or with LAST the last.
+// wins; if keys are equal, the first element, or with LAST the last.
 //
-// The contract: what kernels use of an accumulator, and nothing else. Each accumulator has
+// The contract: kernels use nothing else of an accumulator. Each accumulator has
 //
-//   State                      what is known of a set of elements
-//   Operand, operand_of(bits)  an element as accumulate() takes it, computed once for all outputs that it belongs to
-//   or_neutral(operand, is_element)        the operand; else one that changes no state, for padding
-//   empty_from(index)          the state of no elements, for accumulate(): elements to come have this index or more
+//   State                      the partial result of a set of elements
+//   Operand, operand_of(bits)  an element, prepared for accumulate() once for all outputs that it belongs to
+//   or_neutral(operand, is_element)        the operand; for padding one that changes no state
+//   empty_from(index)          the empty state for accumulate(), whose later elements have at least this index
 //   accumulate(state, operand, index)      adds an element to a state that began with empty_from(); indices ascend
-//   REPEATABLE                 whether elements may be accumulated again, which then changes nothing
-//   identity()                 the state of no elements, for combine(), which it does not change
+//   REPEATABLE                 whether accumulating an element again changes nothing
+//   identity()                 the neutral state of combine()
 //   state_of(operand, index)   the state of one element
 //   combine(a, b)              the state of the elements of both, in any order
-//   value_of(state, count), index_of(state)    the results; an average divides by `count`, and nothing else uses it
+//   value_of(state, count), index_of(state)    the results; only an average uses `count`, as its divisor
 //   RELOAD_BITS(state, bits)   sets the bits of element index_of(state), for kernels that load them at the end
 //   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words, which one dispatch writes and a later one reads
 //
 // identity() and empty_from() differ only in the selection. In a tie at the lowest key, combine() compares indices, so
-// identity() has the one that never wins; accumulate() without LAST keeps the state, whose index must be an element's.
-// Were it to compare indices, too, one empty state would do: Mesa 22.3 takes 5 to 16 % more time then, and 25.0 half as
-// much again for windows of 3 x 3.
+// identity() has an index that never wins; accumulate() without LAST keeps the state, whose index must be an element's.
+// If accumulate() compared indices, too, one empty state would suffice, but Mesa 22.3 would take 5 to 16 % more time,
+// and 25.0 half as much again for windows of 3 x 3.
 //
 // Some accumulators have, for some kernels,
 //
 //   HAS_COUNT                  whether a result needs the number of elements (accumulator.glsl)
-//   HAS_INDEX, appended(a, b)  the selection: it has indices; combine(a, b), where the elements of b come after those
-//                              of a. extremes.glsl and packed.glsl know what its states are
-//   HAS_PAIRWISE_ADD, joined(a, b), combine_one(a, b)      sums: one operand for two, and combine(a, b) where b is a
+//   HAS_INDEX, appended(a, b)  the selection: it has indices; combine(a, b), if the elements of b come after those
+//                              of a. extremes.glsl and packed.glsl depend on its states
+//   HAS_PAIRWISE_ADD, joined(a, b), combine_one(a, b)      sums: one operand for two, and combine(a, b) if b is a
 //                              state_of()
 //   divided(operand, by)       sums: the operand divided by a count, for gradients
 //   HAS_VECTORS, take_vector(state, vector, skipped, index)   sums and LOG_SUM_EXP: instead of the one in rows.comp
@@ -34,22 +34,23 @@
 //                              the elements of several loads are accumulated
 
 // clang-format off: a table
-#ifdef POOLING  // takes the first maximum
+#ifdef POOLING  // chooses the first maximum
 const bool MINIMUM = false, LAST = false;
 #else
-layout(constant_id = 8) const bool MINIMUM = false;  // look for the minimum, not the maximum
-layout(constant_id = 9) const bool LAST = false;     // of equal elements take the last, not the first
+layout(constant_id = 8) const bool MINIMUM = false;  // choose the minimum, not the maximum
+layout(constant_id = 9) const bool LAST = false;     // choose the last of equal elements, not the first
 #endif
 // clang-format on
 
-const uint SIGN = 1u << (min(BITS, 32) - 1);  // of 64-bit elements in the high word
+const uint SIGN = 1u << (min(BITS, 32) - 1);  // for 64-bit elements in the high word
 
 // Radix keys are unsigned numbers in the order of their elements. Shaders compare keys, not floats, because drivers may
-// flush denormals and promise nothing about NaN. -0 and +0 have equal keys. Every NaN has the highest key. With MINIMUM
-// the keys of all other elements are in reverse order. (The keys of radix sorts tell -0 from +0, and NaN from NaN.)
+// flush denormals and guarantee nothing about NaN. -0 and +0 have equal keys. Every NaN has the highest key. With
+// MINIMUM the keys of all other elements are in reverse order. (Keys of radix sorts differ for -0 and +0, and from NaN
+// to NaN.)
 
-// `?:` chooses between variables, so that glslang emits a select and no branch: SwiftShader keeps every branch, even
-// one on a constant, and takes minutes to compile a shader with hundreds of them.
+// `?:` chooses between variables, so that glslang emits a select and no branch: SwiftShader keeps every branch, even on
+// a constant, and takes minutes to compile a shader with hundreds of branches.
 
 // The key of an integer, and the integer of a key.
 Bits integer_key(Bits number)
@@ -66,7 +67,7 @@ Bits integer_key(Bits number)
 #if BITS == 64
 const uint INFINITY = 0x7FF00000u;  // the high word
 
-// As radix_key() for fewer bits, below.
+// Like radix_key() for fewer bits, below.
 Bits radix_key(Bits bits)
 {
     uint low = bits.x, high = bits.y & ~SIGN, positive = bits.y >> 31, negative = 0 - positive;
@@ -79,8 +80,8 @@ Bits radix_key(Bits bits)
     return NUMBER_KIND == FLOAT ? number : integer;
 }
 
-// Without || and &&, which are branches, and without selects, which depend on each other from element to element:
-// SwiftShader takes minutes to compile either.
+// No || and &&, which are branches, and no selects, which depend on each other from element to element: SwiftShader
+// takes minutes to compile either.
 bool is_above(Bits a, Bits b) { return any(bvec2(a.y > b.y, all(bvec2(a.y == b.y, a.x > b.x)))); }
 
 #else
@@ -94,8 +95,8 @@ const uint NAN_KEY = 2 * INFINITY + 1;
 
 Bits radix_key(Bits bits)
 {
-    // The key of a float is INFINITY plus or minus its magnitude: zeros get INFINITY, infinities 0 and 2 * INFINITY.
-    // NaN get more than that, or less than 0, which wraps around to more: min() makes them NAN_KEY.
+    // The key of a float is INFINITY plus or minus its magnitude: zeros have INFINITY, infinities 0 and 2 * INFINITY. A
+    // NaN would have more than that, or less than 0, which wraps around to more: min() changes it to NAN_KEY.
     bool negative = bits >= SIGN, positive = !negative;
     bool falls = MINIMUM ? positive : negative;
     uint rising = INFINITY - (MINIMUM ? SIGN : 0) + bits, falling = INFINITY + (MINIMUM ? 0 : SIGN) - bits;
@@ -128,8 +129,7 @@ struct State {
     uint index;
 };
 
-// It has the lowest key, and the bits of an element with this key: a stored state has no key, LOAD_STATE computes it
-// from the bits.
+// Lowest key, with matching bits, because LOAD_STATE recomputes the key from the bits.
 State empty_from(uint index)
 {
 #if BITS == 64
@@ -180,7 +180,7 @@ State appended(State a, State b)
     return a;
 }
 
-// Of integers the key says what they were, so that registers hold no bits.
+// Integers are recomputed from keys, so that registers hold no bits.
 Bits value_of(State state, uint count)
 {
     Bits bits = state.bits, integer = integer_key(state.key);
@@ -189,7 +189,7 @@ Bits value_of(State state, uint count)
 uint index_of(State state) { return state.index; }
 #define RELOAD_BITS(state, element) (state).bits = element;
 
-// As stored: the index, then the bits of the element, low word first.
+// A stored state: the index, then the bits of the element, low word first.
 const uint STATE_WORDS = 1 + WORDS_PER_ELEMENT;
 #if BITS == 64
 #define STORE_STATE(words, at, state) \

@@ -64,7 +64,7 @@ void accumulate(inout State state, Operand operand, uint index)
 }
 State state_of(Operand operand, uint index)
 {
-    // Never -0, as in accumulate(). Not by an addition of 0: drivers leave it out.
+    // Never -0, as in accumulate(). Not by adding 0: drivers remove such an addition.
     uint bits = floatBitsToUint(operand.term), zero = 0;
     return State(Pair(uintBitsToFloat(bits == SIGN_BIT ? zero : bits), 0.0), operand.specials);
 }
@@ -109,7 +109,7 @@ const uint STATE_WORDS = 4;
                   Specials(int((words)[(at) + 2]), (words)[(at) + 3]));
 #define HAS_COUNT (RESULT == AVERAGE)
 
-// Takes elements `skipped` and later of a vector: adds them two by two, and their sum to the state.
+// Accumulates elements `skipped` and later of a vector: adds them two by two, then their sum to the state.
 #define HAS_VECTORS
 void take_vector(inout State state, uvec4 vector, uint skipped, uint index)
 {
