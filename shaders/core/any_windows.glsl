@@ -1,10 +1,10 @@
-// Shared by the kernels for windows of any size, in any input layout: push constants, and where a window's elements
-// are. Splits of windows are explained in pool_direct.comp.
+// Shared by the kernels for windows of any size, in any input layout: push constants, and the elements of a window.
+// pool_direct.comp explains splits of windows.
 
 #include "core/windows.glsl"
 
 #ifndef IN_PLACE
-// For averages: what counts (counted()). Push constants have no room for it: Vulkan promises 32 words.
+// For averages: the positions that count (counted()). Not push constants: Vulkan guarantees only 32 words of these.
 layout(constant_id = 10) const bool COUNTS_PADDING = false;
 layout(constant_id = 11) const uint END_PADDING_DEPTH = 0;
 layout(constant_id = 12) const uint END_PADDING_HEIGHT = 0;
@@ -22,14 +22,14 @@ layout(push_constant) uniform Push {
     uint start_padding[3];
     uint first_output;  // the outputs of this dispatch: the first, and how many
     uint output_count;
-    uint source_base;  // address + source_base is the place in the buffer, in elements
+    uint source_base;  // address + source_base is the offset in the buffer, in elements
 #ifdef IN_PLACE
-    uint indices_base;  // number of an output + indices_base is the place of its index
-    uint values_base;  // number of an output + values_base is the place of its value, in elements
+    uint indices_base;  // output number + indices_base is the offset of its index
+    uint values_base;  // output number + values_base is the offset of its value, in elements
     uint counts_padding;  // whether the padding counts for an average
-    uint counted_end[3];  // counted(): where the positions that count end
+    uint counted_end[3];  // end of the positions that count: counted()
 #else
-    uint partials_base;       // where partials begin, in words
+    uint partials_base;       // offset of the partials, in words
     uint cut;               // the dimension along which splits have split_size steps
     uint split_size;
     uint split_begin;       // the splits of this dispatch: the first, and how many
@@ -88,7 +88,7 @@ void read_push()
 }
 
 #ifndef IN_PLACE
-// Where split number `split` of the dispatch begins, in steps along each dimension.
+// First step of split number `split` of the dispatch, along each dimension.
 uvec3 first_step(uint split)
 {
     split += split_begin;
@@ -97,7 +97,7 @@ uvec3 first_step(uint split)
 }
 #endif
 
-// The elements of a window, or of one split of it, that lie in the input: begin, begin + dilation, ... below `end`.
+// The elements of a window, or of one split of it, in the input: begin, begin + dilation, ... below `end`.
 struct Window {
     uint plane;
     uvec3 begin;
@@ -105,18 +105,18 @@ struct Window {
     uint count;  // elements of the whole window that count for an average
 };
 
-// The window of output `number`. A split of it begins `offset` behind the window's begin, and its last element lies
-// `reach` behind its first one.
+// The window of output `number`, or a split of it, which begins `offset` after the window's start, and whose last
+// element is `reach` after its first.
 //
-// `at` and `last` count from the begin of the padding, `begin` and `end` from the begin of the input:
+// `at` and `last` count from the start of the padding, `begin` and `end` from the start of the input:
 //
 //             0          padding              padding + size
 //             |          |<------ input ------>|
 //   window       x    x    x    x    x           x: an element, `dilation` from the next
 //                at      begin     last          steps_outside = 2
 //
-// Sums that would overflow stop at the highest uint. Without SEGMENTED `at` + `offset` lies before the end of the
-// input, and fits.
+// Sums saturate at the highest uint. Without SEGMENTED `at` + `offset` is before the end of the input, and cannot
+// overflow.
 Window window_of(uint number, uvec3 offset, uvec3 reach)
 {
     Window window;
@@ -132,7 +132,7 @@ Window window_of(uint number, uvec3 offset, uvec3 reach)
         window.end[d] = last >= padding ? min(size[d] - 1, last - padding) + 1 : 0;
     }
     window.plane = number;
-    // A split of a window may have no element in the input: then `begin` may be behind `end`.
+    // A split of a window may have no element in the input: then `begin` may exceed `end`.
     if (SEGMENTED)
         window.begin = min(window.begin, window.end);
     return window;

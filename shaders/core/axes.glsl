@@ -5,7 +5,7 @@
 
 layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of outputs) are all one stride apart
 
-// Partials, indices, or of accumulators without an index values. Where there is one output, both bindings have it.
+// Partials, or indices; values if the accumulator has no index. If there is one output tensor, both bindings have it.
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
 #ifdef HAS_INDEX
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
@@ -26,8 +26,8 @@ layout(push_constant) uniform Push {
     uint element_count;     // elements of an output, in all dispatches together
     uint source_first;      // the bound segment of the input: its first element, and the size of a full segment
     uint source_count;
-    uint source_base;       // address + source_base is the place in the buffer, in elements
-    uint target_base;  // number of an output + target_base is its place; TO_PARTIALS: where they begin, in words
+    uint source_base;       // address + source_base is the offset in the buffer, in elements
+    uint target_base;  // output number + target_base is its offset; TO_PARTIALS: offset of the partials, in words
 #ifdef HAS_INDEX
     uint values_base;  // the same for values
 #endif

@@ -1,12 +1,13 @@
-// Several invocations of a workgroup, the threads of an item, share it. Each takes some of its elements or states; then
-// shared memory combines their states. THREAD_STRIDE is the distance between two threads of an item. With 1,
-// neighbouring threads read neighbouring memory; with AT_ONCE, the most that is possible, neighbouring items do:
+// Several invocations of a workgroup, the threads of an item, share the item. Each thread accumulates some of its
+// elements or states; then the threads combine their states in shared memory. THREAD_STRIDE is the distance between two
+// threads of an item. With 1, neighbouring threads read neighbouring memory; with AT_ONCE, the maximum, neighbouring
+// items do:
 //
 //   invocations of a workgroup       0    1    2    3    4    5    6    7          with 2 threads
 //   THREAD_STRIDE = 1            items 0    0    1    1    2    2    3    3     threads 0 1 0 1 0 1 0 1
 //   THREAD_STRIDE = AT_ONCE      items 0    1    2    3    0    1    2    3     threads 0 0 0 0 1 1 1 1
 //
-// Without COOPERATING, an invocation has an item to itself: on a CPU driver barriers cost more than whole rows, and on
+// Without COOPERATING, one invocation computes an item: on a CPU driver barriers cost more than whole rows, and on
 // SwiftShader even barriers that are never reached cost time.
 
 #ifdef COOPERATING
@@ -17,19 +18,19 @@ const uint IN_FLIGHT = 4;  // vectors or states that an invocation loads before 
 
 uint thread() { return gl_LocalInvocationID.x / THREAD_STRIDE % THREADS; }
 
-// As items_of(), but all invocations of a workgroup take the same number of iterations, because barriers require it. So
-// in the last iteration `next` may be behind the last item.
+// Like items_of(), but all invocations of a workgroup run the same number of iterations, because barriers require it.
+// So in the last iteration `next` may be past the last item.
 Items shared_items_of(uint count)
 {
     uint here = THREAD_STRIDE == 1 ? gl_LocalInvocationID.x / THREADS : gl_LocalInvocationID.x % AT_ONCE;
     return Items(gl_WorkGroupID.x * AT_ONCE + here, (count + AT_ONCE - 1) / AT_ONCE * AT_ONCE);
 }
-// What `next` grows by from one iteration to the next.
+// Increment of `next` per iteration.
 uint shared_item_stride() { return gl_NumWorkGroups.x * AT_ONCE; }
 
 shared State states[GROUP_SIZE];
 
-// Combines the states of an item's threads, two by two; thread 0 gets it. All invocations of a workgroup call this.
+// Combines the states of an item's threads, two by two, for thread 0. All invocations of a workgroup call this.
 State of_all_threads(State state)
 {
     if (THREADS == 1)

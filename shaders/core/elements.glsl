@@ -1,9 +1,9 @@
-// Shared by the kernels over axes but exact_axes.comp: how an element is taken, and how an output is written.
+// Shared by the kernels over axes except exact_axes.comp: accumulating an element, and writing an output.
 
 // Whether the winner's bits are written, and so loaded again.
 const bool RELOADED = TO_PARTIALS || VALUES;
 
-// Takes an element, if it is `taken`.
+// Accumulates an element, if it is `taken` or the accumulator is REPEATABLE.
 void take_element(inout State state, Bits bits, uint index, bool taken)
 {
     Operand operand = operand_of(bits);

@@ -1,8 +1,8 @@
 // Shared by the kernels of TOP_K: entries of sorted lists, in registers and in memory.
 //
-// An entry is an element: its bits, and its index along the axis. The entry with the higher key comes first, of equal
-// keys the one with the lower index. No two elements of a line are equal in this order, so that every way of sorting
-// and merging has the same result. Absent entries fill up lists; they come last.
+// An entry is an element: its bits, and its index along the axis. The entry with the higher key comes first; if keys
+// are equal, the one with the lower index. No two elements of a line are equal in this order, so every method of
+// sorting and merging has the same result. Absent entries pad lists; they come last.
 
 #define POOLING  // the accumulator has no constants: INCREASING reverses its keys, those of NaN too
 #include "core/source.glsl"
@@ -15,7 +15,7 @@ Bits keys[REGISTERS];
 Bits elements[REGISTERS];
 uint indices[REGISTERS];
 
-// Keys of up to 32 bits are compared as signed numbers, which takes llvmpipe fewer instructions.
+// Keys of up to 32 bits are compared as signed numbers: llvmpipe needs fewer instructions for these.
 #if BITS == 64
 const Bits LOWEST = Bits(0), HIGHEST = Bits(0xFFFFFFFFu);
 bool is_higher(Bits a, Bits b) { return is_above(a, b); }
@@ -38,7 +38,7 @@ void set_entry(uint i, Bits element, uint index)
     indices[i] = index;
 }
 
-// Without a select of booleans, for which LLVM has no good instructions.
+// No select of booleans: LLVM has no good instructions for it.
 bool is_before(Bits key_a, uint index_a, Bits key_b, uint index_b)
 {
     return any(bvec2(is_higher(key_a, key_b), all(bvec2(key_a == key_b, index_a < index_b))));

@@ -1,6 +1,6 @@
-// Floats of 16 or 32 bits, and arithmetic with them. Vulkan leaves open how arithmetic rounds, whether it keeps
-// denormals, and whether it knows infinities and NaN: so the shaders test the bits for these. `precise` forbids drivers
-// to replace an expression with another that is equal for real numbers only.
+// Floats of 16 or 32 bits, and arithmetic with them. Vulkan leaves open how arithmetic rounds, and whether it preserves
+// denormals, infinities and NaN, so shaders test bits for these. `precise` forbids drivers to replace an expression
+// with another that is equal only for real numbers.
 
 #if BITS == 16
 
@@ -18,7 +18,7 @@ float number_of(Bits bits)
 uint pattern_of(Bits bits) { return bits << 16; }
 const uint INFINITE = 0x7C000000u;
 
-// The nearest 16-bit float, of two equally near ones the even one. Drivers may round packHalf2x16 as they like.
+// The nearest 16-bit float, ties to even. Not packHalf2x16, which drivers may round as they like.
 Bits rounded(float number)
 {
     uint pattern = floatBitsToUint(number), sign = pattern >> 16 & 0x8000u, magnitude = pattern & 0x7FFFFFFFu;

@@ -1,4 +1,4 @@
-// Quotients, roots, exponentials and logarithms. Vulkan allows the built-in ones errors of several units in the last
+// Quotients, roots, exponentials and logarithms. Vulkan allows built-in functions errors of several units in the last
 // place, and drivers differ. exponential() consists of additions and multiplications: it is the same on every driver
 // that rounds to nearest. The other functions divide, or call sqrt(), and correct the result or depend on it little:
 // their last bits may differ. The bounds (reference/bounds.py) hold on all drivers.
@@ -44,7 +44,7 @@ float exponential(float a)
 // Splits a > 0 into m * 2^exponent with m from sqrt(1/2) to sqrt(2), and returns m.
 float mantissa_of(float a, out int exponent)
 {
-    bool tiny = a < 1.17549435e-38;  // denormal: a driver may take it for 0
+    bool tiny = a < 1.17549435e-38;  // denormal: a driver may flush it to 0
     uint bits = floatBitsToUint(a), shifted = bits - 0x3F3504F3u;
     exponent = tiny ? -126 : int(shifted) >> 23;
     return tiny ? 1.0 : uintBitsToFloat(bits - (uint(exponent) << 23));

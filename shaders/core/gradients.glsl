@@ -1,12 +1,12 @@
-// Shared by the kernels for gradients of pooling: what they read. With SHARES each window divides its gradient among
-// its elements. Without, one element gets the gradient: `maxima` holds its index.
+// Shared by the kernels for gradients of pooling: their inputs. With SHARES a window divides its gradient among its
+// elements. Without, the gradient goes to one element, whose index is in `maxima`.
 
 #include "core/windows.glsl"
 
 #ifndef SHARES
 layout(set = 0, binding = 3) readonly buffer Maxima { uint maxima[]; };
 
-// The index at place `at` of `maxima`. No branch: SwiftShader runs both sides of it.
+// Index number `at` of `maxima`. No branch: SwiftShader would run both sides of it.
 const uint MAXIMA_WORDS = INDEX_WORDS == 2 ? 2 : 1;
 uint maximum_at(uint at)
 {
@@ -25,18 +25,18 @@ layout(push_constant) uniform Push {
     uint start_padding[3];
     uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
-    uint source_base;       // address + source_base is the place in the buffer, in elements
-    uint values_base;       // number of an output + values_base is its place; TO_PARTIALS: where they begin, in words
+    uint source_base;       // address + source_base is the offset in the buffer, in elements
+    uint values_base;       // output number + values_base is its offset; TO_PARTIALS: offset of the partials, in words
 #ifdef SHARES
     uint counts_padding;    // whether the padding gets a share, too
-    uint counted_end[3];    // counted(): where the positions that count end
+    uint counted_end[3];    // end of the positions that count: counted()
 #else
-    uint maxima_base;       // number of a window + maxima_base is its place in `maxima`
+    uint maxima_base;       // window number + maxima_base is its offset in `maxima`
 #endif
 #ifndef IN_PLACE
-    uint split_begin;       // windows of this dispatch, of those that can hold an element
+    uint split_begin;       // range of this dispatch, among the windows that can hold an element
     uint split_end;
-    uint split_size;        // windows of a split: one invocation takes one split
+    uint split_size;        // windows of a split, which one invocation accumulates
     uint source_first;      // the bound segment of the source: its first element, and the size of a full segment
     uint source_count;
 #ifndef SHARES

@@ -1,19 +1,19 @@
-// What all kernels have: specialization constants, the status, and the items of an invocation.
+// Shared by all kernels: specialization constants, the status, and the items of an invocation.
 //
-// The accumulator has the constants 8 and 9, the kernel has those from 10 on.
+// The accumulator has constants 8 and 9, the kernel constants from 10 on.
 //
-// Kernels copy most push constants to variables first: at every place where a shader reads a push constant, llvmpipe
-// loads it for one invocation after the other.
+// Kernels first copy most push constants to variables: at every read of a push constant, llvmpipe loads it for one
+// invocation after the other.
 //
-// Push constants give a bound segment's first element, and the size of a full segment: the tensor's last segment may be
-// shorter, but no address lies behind the tensor.
+// Push constants have a bound segment's first element, and the size of a full segment: the tensor's last segment may be
+// shorter, but no address is past the tensor's end.
 
-// The status buffer is bound to all kernels that bind fewer than four others; Vulkan promises four.
+// All kernels that bind fewer than four other buffers bind the status buffer; Vulkan guarantees four.
 
 #ifndef NO_STATUS
 layout(set = 0, binding = 0) buffer Status { uint status[]; };  // kompute.py reads it after each submission
 #endif
-const uint ENDED_EARLY = 2;  // the bit that is set where a driver ended a loop early
+const uint ENDED_EARLY = 2;  // the bit that is set if a driver ended a loop early
 
 // clang-format off: a table
 layout(local_size_x_id = 0) in;
@@ -34,9 +34,9 @@ layout(constant_id = 7) const bool ALIGNED = false;  // vectors that load_vector
 const uint UINT = 0, INT = 1, FLOAT = 2;
 
 // The items of an invocation are next, next + ITEM_STRIDE, next + 2 * ITEM_STRIDE, ... below `end`. In each iteration
-// ITEM_STRIDE neighbouring invocations work on as many neighbouring items, from a range of their own. The lengths of
-// these ranges, in iterations, differ by 1 at most, and the longer ones are spread evenly, because neighbouring ranges
-// are worked on by one core. There are at most 2^16 (limits.py), so that no product passes 2^32.
+// ITEM_STRIDE neighbouring invocations work on as many neighbouring items, from a separate range. The lengths of these
+// ranges, in iterations, differ by 1 at most, and the longer ones are spread evenly, because one core works on
+// neighbouring ranges. There are at most 2^16 ranges (limits.py), so that no product exceeds 2^32.
 
 struct Items {
     uint next;
@@ -47,16 +47,16 @@ Items items_of(uint count)
 {
     uint ranges = gl_NumWorkGroups.x * GROUP_SIZE / ITEM_STRIDE, range = gl_GlobalInvocationID.x / ITEM_STRIDE;
     uint iterations = (count + ITEM_STRIDE - 1) / ITEM_STRIDE, least = iterations / ranges;
-    uint more = iterations - least * ranges;  // ranges that have `least` + 1
+    uint more = iterations - least * ranges;  // ranges of `least` + 1 iterations
     uint first = range * least + (range * more + ranges - 1) / ranges;
     uint end = (range + 1) * least + ((range + 1) * more + ranges - 1) / ranges;
     return Items(first * ITEM_STRIDE + gl_GlobalInvocationID.x % ITEM_STRIDE, min(count, end * ITEM_STRIDE));
 }
 
-// Whether a driver ended a loop of this invocation early. The outermost one stopped at item `next`. For inner ones
-// there is a probe, a loop of two iterations: llvmpipe counts those of all loops together (limits.py), so where it has
-// ended one, it ends the probe after the first. `none` is 0, as dispatches have one workgroup along y; a compiler that
-// knew it would take the conditions behind the loops for false.
+// Whether a driver ended a loop of this invocation early. The outermost loop stopped at item `next`. A probe, a loop of
+// two iterations, tests inner loops: llvmpipe counts the iterations of all loops together (limits.py), so if it ended a
+// loop, it ends the probe after one iteration. `none` is 0, because dispatches have one workgroup along y; a compiler
+// that knew it would replace the conditions after the loops with false.
 bool ended_early(uint next, uint end)
 {
     uint none = gl_NumWorkGroups.y - 1, iterations = 0;
@@ -66,7 +66,7 @@ bool ended_early(uint next, uint end)
 }
 
 #ifndef NO_STATUS
-// Tells the host where a driver ended a loop early. Each invocation ends with this.
+// Tells the host if a driver ended a loop early. Each invocation ends with this.
 void report(uint next, uint end)
 {
     if (ended_early(next, end))

@@ -1,33 +1,33 @@
-// Shared by the kernels that write each element of the source to the output that its index numbers; of elements with
-// equal indices the last one stays. Invocations run in any order, so this takes four steps. `last` has a word `again`,
-// and behind it, of each output, 1 + an element's number:
+// Shared by the kernels that scatter: output[index[i]] = source[i]; the last of elements with equal indices wins.
+// Invocations run in any order, so this needs four steps. `last` has a word `again`, then for each output 1 + an
+// element's number:
 //
 //   scatter_clear    output[...] = 0
-//   scatter_mark     last[index[i]] = i + 1         where indices repeat any of the elements may stay
+//   scatter_mark     last[index[i]] = i + 1         if indices repeat, any of their elements may win
 //   scatter          output[index[i]] = source[i]   if last[index[i]] == i + 1; if it is less, this element is later:
 //                    last[index[i]] = max(last[index[i]], i + 1 + LATE), again = 1
 //   scatter, AGAIN   output[index[i]] = source[i]   if again != 0 and last[index[i]] == i + 1 + LATE
 //
-// `scatter` binds four buffers. So it has no status (kernel.glsl), and sets a bit of `again` where a driver ended a
-// loop early. scatter_mark with REPORTS, the fifth step, hands the bit on.
+// `scatter` binds four buffers, so it has no status (kernel.glsl), and sets a bit of `again` if a driver ended a loop
+// early. scatter_mark with REPORTS, the fifth step, copies the bit to the status.
 //
-// Of 8 or 16 bits, numbers take more memory than all tensors. Where that is much, `last` has those of a part of the
-// outputs, which take the steps above one part after the other. But two steps come before them, and with CHECKED they
-// have something to do only if again != 0: if indices repeat, and their elements differ.
+// For elements of 8 or 16 bits, numbers need more memory than all tensors. If that is too much, `last` has the numbers
+// for a part of the outputs, and the steps above run for one part after the other. Two steps come before them, and with
+// CHECKED they do nothing unless again != 0: unless indices repeat, and their elements differ.
 //
-//   scatter, ALL         output[index[i]] = source[i]   where indices repeat any bits of the elements may stay
+//   scatter, ALL         output[index[i]] = source[i]   if indices repeat, any bits of their elements may win
 //   scatter, COMPARES    again = 1                      if output[index[i]] != source[i]
 //
-// Nothing is read of `last` but what scatter_mark wrote. `scatter` needs atomicMax() only where indices repeat: without
+// `last` is read only where scatter_mark wrote it. `scatter` needs atomicMax() only if indices repeat: without
 // scatter_mark it took half of all the time on llvmpipe, and nearly all on SwiftShader.
 //
-// Without PACKED, elements, or outputs, outside the bound segments are left out.
+// Without PACKED, elements and outputs outside the bound segments are skipped.
 
 #extension GL_KHR_memory_scope_semantics : require
 #include "core/kernel.glsl"
 #include "core/words.glsl"
 
-layout(constant_id = 10) const bool PACKED = false;  // all tensors are: the address of an element is its number
+layout(constant_id = 10) const bool PACKED = false;  // all tensors are packed: an element's address is its number
 
 uvec4 all_of(uint dimensions[4]) { return uvec4(dimensions[0], dimensions[1], dimensions[2], dimensions[3]); }
 
@@ -61,7 +61,7 @@ uvec4 size, indices_stride;
 // The index at a word.
 uint index_at(uint word) { return given_index(indices[word], indices[word + INDEX_WORDS - 1]); }
 
-// The indices of elements `number` to `number` + 3. Those behind the last element may have any value.
+// The indices of elements `number` to `number` + 3. Those past the last element may have any value.
 uvec4 indices_of(uint number)
 {
     uvec4 index;

@@ -1,4 +1,4 @@
-// The input of the kernels over axes and over windows: as words, and as vectors of 16 bytes, the widest load there is.
+// The input of the kernels over axes and over windows: as words, and as vectors of 16 bytes, the widest loads.
 
 #include "core/kernel.glsl"
 #include "core/words.glsl"
@@ -6,8 +6,8 @@
 layout(set = 0, binding = 1) readonly buffer Source { uint source[]; };
 layout(set = 0, binding = 1) readonly buffer SourceVectors { uvec4 source_vectors[]; };
 
-// The bound segment of the input: its first element, and the size of a full segment; address + source_base is the place
-// in the buffer. Kernels set what they need.
+// The bound segment of the input: its first element, and the size of a full segment; address + source_base is the
+// offset in the buffer. Kernels set the variables that they need.
 uint source_first, source_count, source_base;
 
 // The element at `address`; 0, if the bound segment does not have it.
@@ -22,7 +22,7 @@ Bits element_at(uint address)
 // The vector that begins with element `at` of the buffer, a multiple of VECTOR_SIZE.
 uvec4 aligned_vector(uint at) { return source_vectors[at / VECTOR_SIZE]; }
 
-// The vector that begins with element `at` of the buffer. Reads no word that holds none of its elements.
+// The vector that begins with element `at` of the buffer. Reads only words that hold its elements.
 uvec4 load_vector(uint at)
 {
     if (ALIGNED)

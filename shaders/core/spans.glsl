@@ -1,5 +1,5 @@
-// Shared by the kernels for small windows: constants, push constants, and how a span is loaded: the elements of an
-// input row that the windows of a tile cover.
+// Shared by the kernels for small windows: constants, push constants, and loading a span: the elements of an input row
+// that the windows of a tile cover.
 
 #include "core/windows.glsl"
 #include "core/tiles.glsl"
@@ -13,9 +13,9 @@ layout(constant_id = 13) const uint STRIDE_WIDTH = 1;
 layout(constant_id = 14) const uint DILATION_DEPTH = 1;
 layout(constant_id = 15) const uint DILATION_HEIGHT = 1;
 layout(constant_id = 16) const uint DILATION_WIDTH = 1;
-layout(constant_id = 17) const uint RING_ROWS = 1;       // rows of the ring: several where windows share input rows
-layout(constant_id = 18) const uint FRESH_ROWS = 1;      // by which the ring moves
-layout(constant_id = 19) const uint PHASE = 0;           // ALIGNED: where in a vector every span begins
+layout(constant_id = 17) const uint RING_ROWS = 1;       // rows of the ring: several if windows share input rows
+layout(constant_id = 18) const uint FRESH_ROWS = 1;      // rows by which the ring moves
+layout(constant_id = 19) const uint PHASE = 0;           // ALIGNED: the element of a vector at which every span begins
 layout(constant_id = 20) const uint TILE_WIDTH = 4;             // outputs of a tile in each row
 layout(constant_id = 21) const bool WHOLE_VECTORS = false;  // tiles, and rows of outputs, consist of vectors
 layout(constant_id = 22) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
@@ -29,18 +29,18 @@ layout(push_constant) uniform Push {
     uint window_stride[3];
     uint start_padding[3];
     uint counts_padding;  // whether the padding counts for an average
-    uint counted_end[3];  // counted(): where the positions that count end
+    uint counted_end[3];  // end of the positions that count: counted()
     uint tile_height;  // rows of outputs in a tile
     uint first_output;  // the outputs of this dispatch: whole slabs (of one depth), or rows of one slab
     uint output_count;
-    uint source_base;  // address + source_base is the place in the buffer, in elements
-    uint indices_base;  // number of an output + indices_base is the place of its index, if indices are written
-    uint values_base;  // number of an output + values_base is the place of its value, in elements
+    uint source_base;  // address + source_base is the offset in the buffer, in elements
+    uint indices_base;  // output number + indices_base is the offset of its index, if indices are written
+    uint values_base;  // output number + values_base is the offset of its value, in elements
 } push;
 
 // Elements of a span: from the first one of the first window to the last one of the last window.
 const uint SPAN = (TILE_WIDTH - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATION_WIDTH + 1;
-// Vectors that hold a span. ALIGNED: it begins with element PHASE of the first vector, else with any element.
+// Vectors that hold a span. ALIGNED: the span begins with element PHASE of the first vector, else with any element.
 const uint VECTORS = ((ALIGNED ? PHASE : VECTOR_SIZE - 1) + SPAN + VECTOR_SIZE - 1) / VECTOR_SIZE;
 const uint VECTORS_AND_ONE = VECTORS + 1;  // and a vector of zeros, for load_span() to shift in
 const uint LAST_ROW = (RING_ROWS - 1) * TILE_WIDTH;  // where the last row of the ring begins
@@ -67,23 +67,23 @@ void read_push()
     counted_end = all_of(push.counted_end);
 }
 
-// Loads the span that begins with element `at` of the buffer, and shifts it to the begin of `vectors`:
+// Loads the span that begins with element `at` of the buffer, and shifts it to the start of `vectors`:
 //
 //   in the buffer   |  vector   |  vector   |  vector   |
 //                          [======= span =======]
 //                   |------| phase, in elements: whole words are skipped first, then bits are shifted
 //   vectors                |  vector   |  vector   |
 //
-// Elements outside the buffer may have any value; the caller does not take them.
+// Elements outside the buffer may have any value; the caller does not use them.
 void load_span(uint at, out uvec4 vectors[VECTORS_AND_ONE])
 {
-    // In padding before the buffer `at` is negative (wrapped around). No padding is longer than 16 vectors: these are
+    // In padding before the buffer `at` is negative (wrapped around). No padding is longer than 16 vectors, which are
     // added before the division and subtracted after it. The sum fits a uint, because a buffer ends 256 bytes before
     // 2^32.
     uint shifted = at + 16 * VECTOR_SIZE, vector = shifted / VECTOR_SIZE - 16, last = source_vectors.length() - 1;
     [[unroll]] for (uint b = 0; b < VECTORS; ++b)
         vectors[b] = source_vectors[min(vector + b, last)];
-    if (ALIGNED && PHASE * BITS / 32 == 3)  // of the first vector, only the last word: one load is faster than four
+    if (ALIGNED && PHASE * BITS / 32 == 3)  // only the last word of the first vector: one load is faster than four
         vectors[0] = uvec4(0, 0, 0, source[4 * min(vector, last) + 3]);
     vectors[VECTORS] = uvec4(0);
     uint phase = ALIGNED ? PHASE : shifted % VECTOR_SIZE;

@@ -1,13 +1,13 @@
-// Tiles of outputs, where a dispatch has whole slabs (of one depth), or rows of one slab. An item is a tile:
+// Tiles of outputs. A dispatch has whole slabs (of one depth), or rows of one slab. An item is a tile:
 //
 //   item = (slab * tile_rows + row of tiles) * tiles_per_row + tile of the row
 
 struct Tiles {
     uvec3 size;          // of the outputs
     uint width;          // outputs of a tile in each row
-    uint height;         // its rows; the last tiles of a slab may have fewer
+    uint height;         // rows of a tile; the last tiles of a slab may have fewer
     uint first_row;      // of this dispatch
-    uint rows;           // that this dispatch has of a slab
+    uint rows;           // rows of a slab in this dispatch
     uint tile_rows;
     uint tiles_per_row;
     uint count;
@@ -42,10 +42,10 @@ Tile tile_number(uint item, Tiles tiles)
     return Tile(plane, slab - plane * tiles.size.x, row - slab * tiles.size.y, left, row, end);
 }
 
-// STORE_OF_TILE writes element `at` of the buffer, which is output `k` of a tile's row, if it is `there`; neighbouring
-// outputs follow each other. `filled` keeps it until its word is full; with WHOLE_VECTORS, where tiles and rows of
-// outputs consist of vectors, until its vector is. There is a branch for each: llvmpipe spills registers where all
-// outputs of a row are computed before the first one.
+// STORE_OF_TILE writes output `k` of a tile's row, which is element `at` of the buffer, if it is `there`; neighbouring
+// outputs follow each other. `filled` keeps outputs until their word is full; with WHOLE_VECTORS, where tiles and rows
+// of outputs consist of vectors, until their vector is. Each output has a branch: llvmpipe spills registers if all
+// outputs of a row are computed before the first branch.
 #define STORE_OF_TILE(words, vectors, filled, k, at, bits, there) \
     { \
         PUT(filled, (k) % VECTOR_SIZE, bits) \

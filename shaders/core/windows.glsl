@@ -6,9 +6,9 @@
 
 uvec3 all_of(uint dimensions[3]) { return uvec3(dimensions[0], dimensions[1], dimensions[2]); }
 
-// How many elements of a window count for an average, along one dimension. The window begins at position `at`, and
-// positions begin to end - 1 count. Position 0 is the begin of the padding, so padding that does not count lies before
-// `begin`, or from `end` on. Every window has an element that counts.
+// Number of elements of a window that count for an average, along one dimension. The window begins at position `at`,
+// and positions begin to end - 1 count. Position 0 is the start of the padding, so padding that does not count is
+// before `begin`, or from `end` on. Every window has an element that counts.
 uint counted(uint at, uint window, uint dilation, uint begin, uint end)
 {
     uint before = at < begin ? (begin - at - 1) / dilation + 1 : 0;
@@ -16,8 +16,8 @@ uint counted(uint at, uint window, uint dilation, uint begin, uint end)
 }
 
 // PUT sets element `i` of a local array of words. The first element of a word clears the word's other elements.
-// STORE_WORD writes a word (or two, of 64 bits) that PUT filled with `count` elements; element `at` of the buffer
-// begins it. Elements of the word behind these keep their bits.
+// STORE_WORD writes a word (two for 64 bits) that PUT filled with `count` elements, of which the first is element `at`
+// of the buffer. Later elements of the word keep their bits.
 #if BITS == 64
 #define PUT(words, i, bits) STORE_ELEMENT(words, i, bits)
 #define STORE_WORD(words, at, filled, count) \

@@ -24,7 +24,7 @@ const uint MASK = 0xFFFFFFFFu >> (32 - BITS);
 #define LOAD(words, at) (((words)[(at) / ELEMENTS_PER_WORD] >> ((at) % ELEMENTS_PER_WORD * BITS)) & MASK)
 #endif
 
-// A vector is 16 bytes of elements, the widest load there is.
+// A vector is 16 bytes of elements, the widest load.
 const uint VECTOR_SIZE = 128 / BITS;  // elements of a vector
 
 // Element i of a vector.
@@ -41,7 +41,7 @@ Bits element_of(uvec4 vector, uint i)
 
 const uint NONE = 0xFFFFFFFFu;  // no element has this index: a tensor has at most 2^32 - 1 elements
 
-// An index that is given, of one word or of two; NONE for one of 2^32 or more.
+// An index of the input, of one word or two; NONE if it is 2^32 or more.
 uint given_index(uint low, uint high) { return INDEX_WORDS != 2 || high == 0 ? low : NONE; }
 
 // Writes number `at` of an array of indices.
@@ -52,8 +52,7 @@ uint given_index(uint low, uint high) { return INDEX_WORDS != 2 || high == 0 ? l
     } else \
         (words)[at] = index;
 
-// STORE_ELEMENT writes element `at` of an array of words: other invocations may write its neighbours in the word at the
-// same time.
+// STORE_ELEMENT writes element `at` of an array of words, while other invocations may write its neighbours in the word.
 #if BITS == 64
 #define STORE_ELEMENT(words, at, bits) \
     { \
