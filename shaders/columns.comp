@@ -1,8 +1,8 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Reductions where neighbouring outputs read neighbouring elements. A row of outputs lies along the last kept dimension
-// and has COLUMNS outputs at least. An item is COLUMNS outputs of a row, or one split of their elements. THREADS
+// Reductions where neighbouring outputs read neighbouring elements. A row of outputs is along the last kept dimension
+// and has at least COLUMNS outputs. An item is COLUMNS outputs of a row, or one split of their elements. THREADS
 // invocations share an item:
 //
 //                outputs of an item
@@ -10,11 +10,11 @@
 //      |       [vector][vector][vector][vector]   thread 1
 //      v       [vector][vector][vector][vector]   thread 0
 //
-// With WIDE an item is two to four vectors wide, of 16 columns at most: neighbouring invocations read neighbouring
-// cache lines of 64 bytes, if elements have 32 bits, and wait for their loads together. Without it, an item is one
-// vector wide; on a GPU (COOPERATING) an invocation waits for the vectors of IN_FLIGHT rows together.
+// With WIDE an item is two to four vectors wide, at most 16 columns: neighbouring invocations read neighbouring cache
+// lines of 64 bytes, if elements have 32 bits, and wait for their loads together. Without it, an item is one vector
+// wide; on a GPU (COOPERATING) an invocation waits for the vectors of IN_FLIGHT rows together.
 //
-// The last item of a row ends where the row ends. The item before may have some of its columns, too, and writes them.
+// The last item of a row ends where the row ends. It may share columns with the item before, which writes these.
 
 #define THREAD_STRIDE AT_ONCE
 #include "core/axes.glsl"
@@ -49,8 +49,8 @@ struct Item {
     uint address;
 };
 
-uint step_size;  // from an element of a column to the next
-Column columns[COLUMNS];  // of an item. No parameter of functions, as calls copy arrays
+uint step_size;  // distance of neighbouring elements of a column
+Column columns[COLUMNS];  // of an item. Global, because GLSL copies array arguments
 
 // Writes column k, or the state of one split of its elements.
 void write_column(Item item, uint k, Column column)
@@ -63,12 +63,12 @@ void write_column(Item item, uint k, Column column)
 
 #ifdef COOPERATING
 
-// Takes this thread's elements of an item.
+// Accumulates this thread's elements of an item.
 void take_columns(Item item)
 {
     uint count = item.end - item.begin, at = item.address + thread() * step_size;
     for (uint offset = thread(); offset < count; offset += IN_FLIGHT * THREADS, at += IN_FLIGHT * THREADS * step_size) {
-        // Rows behind the last one are not taken: the first of the IN_FLIGHT rows is read in their place.
+        // Rows past the last one are not accumulated: the first of the IN_FLIGHT rows is loaded instead.
         uvec4 vectors[IN_FLIGHT][COLUMNS / VECTOR_SIZE];
         [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
             bool taken = r == 0 || offset + r * THREADS < count;
@@ -115,8 +115,8 @@ void write_columns(Item item, bool writes)
 
 #else
 
-// Takes the elements of an item. Not the loop above for one load: SwiftShader keeps a loop of one iteration as a loop,
-// and its vectors in memory.
+// Accumulates the elements of an item. Not the loop above for one load: SwiftShader keeps a loop of one iteration as a
+// loop, and its vectors in memory.
 void take_columns(Item item)
 {
     uint count = item.end - item.begin, at = item.address;

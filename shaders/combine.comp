@@ -1,10 +1,10 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Combines the partials of every output, and writes an output tensor of any layout, or values and indices that are
-// packed. If an output has too many partials for one invocation, dispatches with TO_PARTIALS come first: they combine
-// each split of an output's partials to one partial result. THREADS invocations share an output, or one split of its
-// partials. The partials of an output are `output_count` partials apart.
+// Combines the partials of every output, and writes an output tensor of any layout, or packed values and indices. If an
+// output has too many partials for one invocation, dispatches with TO_PARTIALS come first: they combine each split of
+// an output's partials to one partial result. THREADS invocations share an output, or one split of its partials. The
+// partials of an output are `output_count` partials apart.
 
 #define THREAD_STRIDE AT_ONCE
 #include "core/kernel.glsl"
@@ -30,7 +30,7 @@ layout(push_constant) uniform Push {
     uint partials_base;       // in words
     uint target_first;      // the bound segment of the output: its first element, and the size of a full segment
     uint target_count;
-    uint target_base;       // address + target_base is the place in the buffer, in elements
+    uint target_base;       // address + target_base is the offset in the buffer, in elements
 #ifdef HAS_INDEX
     uint values_base;       // the same for values
 #endif
@@ -39,13 +39,13 @@ layout(push_constant) uniform Push {
     uint rank;
     uint index_step;        // output number i adds i * index_step to its index
     uint split_size;        // TO_PARTIALS: partials of a split
-    uint word;              // exact.glsl: the number of the word that is written of each state
+    uint word;              // exact.glsl: number of the word of each state to write
 } push;
 
-// Where state `number` of output `i` begins, in words.
+// Offset of state `number` of output `i`, in words.
 uint place_of(uint i, uint number) { return (number * push.output_count + i) * PARTIAL_WORDS + push.partials_base; }
 
-// This thread's share of partials begin to end - 1 of output i, combined.
+// Combines this thread's share of partials begin to end - 1 of output i.
 State combined(uint i, uint begin, uint end)
 {
     State state = identity(), next[IN_FLIGHT];

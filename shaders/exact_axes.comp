@@ -18,7 +18,7 @@
 #include "core/axes.glsl"
 #include "core/cooperating.glsl"
 
-// TOGETHER: loads that an invocation waits for together. One by one, they take as long as the loop over them.
+// TOGETHER: loads that an invocation waits for together. One by one, loads take as long as the loop over them.
 #if defined(ROWS)
 const uint OUTPUTS = 1, STEP = VECTOR_SIZE, SAMPLES = 2, TOGETHER = IN_FLIGHT;
 #elif defined(WIDE)
@@ -28,7 +28,7 @@ const uint OUTPUTS = VECTOR_SIZE, STEP = 1, SAMPLES = 4, TOGETHER = IN_FLIGHT;
 #else
 const uint OUTPUTS = 1, STEP = 1, SAMPLES = 4, TOGETHER = 4;
 #endif
-const uint LOADED = OUTPUTS * STEP;  // elements of a load: number k is of output k % OUTPUTS
+const uint LOADED = OUTPUTS * STEP;  // elements of a load: number k belongs to output k % OUTPUTS
 const bool ANY_LAYOUT = LOADED == 1;
 
 Bin bins[OUTPUTS];
@@ -87,7 +87,7 @@ Load load(uint address)
     return loaded;
 }
 
-// Adds what was loaded, but for elements before number `skipped`; `before` loads of `together` were added.
+// Adds load `before` of `together`, except its elements before number `skipped`.
 void add(Load loaded, uint skipped, uint before, uint together)
 {
     [[unroll]] for (uint k = 0; k < LOADED; ++k) {
@@ -182,7 +182,7 @@ void main()
              ++iteration, next += shared_item_stride()) {
             Item item = item_number(min(next, count - 1), items_of_split);
             add_item(item);
-            // No [[unroll]], and no bins[k], for which Mesa unrolls: drivers take seconds to compile so many results.
+            // No [[unroll]], and no bins[k], which makes Mesa unroll: drivers take seconds to compile so many results.
             for (uint k = 0; k < OUTPUTS; ++k) {
                 Bin bin = bins[0];
                 [[unroll]] for (uint other = 1; other < OUTPUTS; ++other)
@@ -195,7 +195,7 @@ void main()
                 }
             }
         }
-        // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for several items.
+        // After the loop over several items: CPU drivers execute the body of a loop at least once, masked.
         for (; missed != 0; missed &= missed - 1) {
             uint bit = findLSB(missed), k = bit % OUTPUTS;
             Item item = item_number(first + bit / OUTPUTS * shared_item_stride(), items_of_split);

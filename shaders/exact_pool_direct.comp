@@ -13,7 +13,7 @@ struct Item {
     uint split;
     uint address;    // of its first element in the input
     uvec3 elements;  // along each dimension
-    uint count;      // by which an average is divided
+    uint count;      // divisor of an average
 };
 
 // Items are numbered split by split.
@@ -31,7 +31,7 @@ Item item_number(uint number)
     return item;
 }
 
-// The sum of an item's elements, but for those that the bin misses.
+// The sum of an item's elements, without those that the bin misses.
 Bin bin_of(Item item)
 {
     uvec3 step = dilation * stride;
@@ -44,7 +44,7 @@ Bin bin_of(Item item)
     for (uint z = 0; z < item.elements.x; ++z)
         for (uint y = 0; y < item.elements.y; ++y) {
             uint address = item.address + z * step.x + y * step.y, x = 0;
-            // One by one, elements take as long as the loop over them.
+            // One by one, loads take as long as the loop over them.
             for (; x + 3 < item.elements.z; x += 4, address += 4 * step.z) {
                 Bits elements[4];
                 [[unroll]] for (uint k = 0; k < 4; ++k)
@@ -58,7 +58,7 @@ Bin bin_of(Item item)
     return bin;
 }
 
-// The same of all elements, without a bin.
+// The sum of all elements of an item, without a bin.
 Long sum_of(Item item)
 {
     uvec3 step = dilation * stride;
@@ -93,7 +93,7 @@ void main()
             write(item, long_of(bin), value_of(bin, item.count));
             missed |= uint(has_missed(bin)) << iteration;
         }
-        // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for 32 items.
+        // After the loop over 32 items: CPU drivers execute the body of a loop at least once, masked.
         for (; missed != 0; missed &= missed - 1) {
             Item item = item_number(first + findLSB(missed) * ITEM_STRIDE);
             Long sum = sum_of(item);

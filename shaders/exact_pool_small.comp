@@ -4,9 +4,9 @@
 // Exact averages over windows (exact.glsl). Tiles, spans and the ring are those of pool_small.comp; the ring has bins,
 // all with one `least`.
 //
-// A wide window has PIECES pieces of WINDOW_WIDTH columns, and a span covers those of one piece. Where windows are
-// high, there is no ring: from one row of outputs to the next, the rows of the input that windows leave are subtracted,
-// and those that they reach are added.
+// A wide window has PIECES pieces of WINDOW_WIDTH columns, and a span covers the columns of one piece. If windows are
+// high, there is no ring: from one row of outputs to the next, input rows that windows leave are subtracted, and input
+// rows that they reach are added.
 
 #include "core/spans.glsl"
 
@@ -14,7 +14,7 @@ layout(constant_id = 23) const uint WHOLE_WIDTH = 1;  // of a window
 layout(constant_id = 24) const bool SUBTRACTS = false;
 
 const uint PIECES = (WHOLE_WIDTH - 1) / WINDOW_WIDTH + 1;
-const uint COLUMNS = SPAN + (PIECES - 1) * WINDOW_WIDTH * DILATION_WIDTH;  // of the input, that a tile covers
+const uint COLUMNS = SPAN + (PIECES - 1) * WINDOW_WIDTH * DILATION_WIDTH;  // columns of the input that a tile covers
 
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
 layout(set = 0, binding = 2) writeonly buffer ValueVectors { uvec4 value_vectors[]; };
@@ -23,15 +23,15 @@ const uvec3 WINDOW = uvec3(WINDOW_DEPTH, WINDOW_HEIGHT, WHOLE_WIDTH);
 const uvec3 DILATION = uvec3(DILATION_DEPTH, DILATION_HEIGHT, DILATION_WIDTH);
 
 uvec3 stride;  // of windows
-// Of a tile. These are no parameters of functions, as calls copy arrays.
+// Per-tile state. Globals, because GLSL copies array arguments.
 uint least;
-uint greatest = 0;                 // the exponent that `least` goes by
+uint greatest = 0;                 // the exponent that determines `least`
 Bin elements[SPAN];                // of an input row
 Bin ring[RING_ROWS * TILE_WIDTH];  // row by row
 Bin bins[TILE_WIDTH];              // of a row of outputs
 
 // Chooses `least` for a tile: by eight elements of row (z, y), from column `left` on, and by those of tiles before,
-// which count half as much from tile to tile.
+// halved from tile to tile.
 void choose_least(uint plane, uint z, uint y, uint left)
 {
     uint row = plane * plane_stride + min(z, size.x - 1) * depth_stride + min(y, size.y - 1) * row_stride + source_base;
@@ -52,7 +52,7 @@ void begin_ring_row()
     }
 }
 
-// Adds the elements of a span that window `k` has to its bin in the last row of the ring: up to `width` of them.
+// Adds up to `width` elements of window `k` in a span to the window's bin in the last row of the ring.
 void add_window(uint k, uint width)
 {
     [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
@@ -65,7 +65,7 @@ void add_window(uint k, uint width)
     }
 }
 
-// Adds the elements of row (z, y) to the last row of the ring; with `sign`, the bit, subtracts them.
+// Adds the elements of row (z, y) to the last row of the ring; with `sign`, the sign bit, subtracts them.
 void add_row(uint plane, uint z, uint y, uint left, uint sign)
 {
     uint width = y < size.y && z < size.x ? size.z : 0, none = 0, row = plane * plane_stride + z * depth_stride;
@@ -95,8 +95,8 @@ void load_rows(uint plane, uint front, uint top, uint left)
     }
 }
 
-// The same without a ring: adds all rows, or with `below` moves on from the windows above these. One loop does both,
-// because drivers compile what it calls once for each call.
+// Without a ring: adds all rows, or with `below` moves on from the windows above these. One loop does both, because
+// drivers compile a function once for each call.
 void move_down(uint plane, uint front, uint top, uint left, bool below)
 {
     if (!below)
@@ -121,7 +121,7 @@ void add_columns()
     }
 }
 
-// How many elements of a window count for its average. Windows are numbered along each dimension.
+// Number of elements of a window that count for its average. Windows are numbered along each dimension.
 uint counted_of(uvec3 window)
 {
     uint count = 1;
@@ -130,8 +130,8 @@ uint counted_of(uvec3 window)
     return count;
 }
 
-// Adds rows `begin` to `end` - 1 of a window to a sum without a bin; with `sign`, the bit, subtracts them. `specials`
-// is how many NaN, infinities and negative ones there are.
+// Adds rows `begin` to `end` - 1 of a window to a sum without a bin; with `sign`, the sign bit, subtracts them.
+// `specials` counts NaN, infinities and negative infinities.
 void add_rows(inout Long sum, inout uvec3 specials, uint plane, uvec3 window, uint begin, uint end, uint sign)
 {
     for (uint z = 0; z < WINDOW_DEPTH; ++z)
@@ -158,7 +158,7 @@ void main()
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE) {
         Tile tile = tile_number(item, tiles);
-        // Where the first window begins in the input; negative, that is, wrapped around, in the padding before it.
+        // The start of the first window in the input; negative (wrapped around) in the padding before the input.
         uvec3 origin = uvec3(tile.depth, tile.top, tile.left) * stride - start_padding;
         uint middle = origin.y + (tile.end - tile.row) / 2 * stride.y + WINDOW_HEIGHT / 2 * DILATION_HEIGHT;
         choose_least(tile.plane, origin.x + WINDOW_DEPTH / 2 * DILATION_DEPTH, middle, origin.z);
@@ -186,7 +186,7 @@ void main()
                 STORE_OF_TILE(values, value_vectors, words, k, at, average, column < output_size.z)
             }
         }
-        // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for all rows.
+        // After the loop over all rows: CPU drivers execute the body of a loop at least once, masked.
         uint missed_rows = missed_end - min(missed_begin, missed_end), fresh = stride.y / DILATION_HEIGHT;
         Long sum;
         uvec3 specials;
@@ -198,7 +198,7 @@ void main()
                 sum = identity();
                 specials = uvec3(0);
             }
-            // The rows that the window above this one has and this one has not; then those that only this one has.
+            // First the rows that only the window above has, then the rows that only this window has.
             for (uint step = again ? 1 : 0; step < 2; ++step) {
                 uint begin = again ? 0 : step == 0 ? 0 - fresh : WINDOW_HEIGHT - fresh;
                 uint count = again ? WINDOW_HEIGHT : fresh;

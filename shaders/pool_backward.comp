@@ -1,20 +1,21 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Gradients of pooling. An output is the gradient of one element of the pooled tensor. It gathers from the windows that
-// hold the element, in their row-major order: no two invocations add to one output.
+// Gradients of pooling. An output is the gradient of one element of the pooled tensor: the sum over the windows that
+// hold the element, in their row-major order. No two invocations add to one output.
 //
 // One invocation computes a tile of neighbouring words; a word has two outputs of 16 bits, or one. Along a row it moves
 // from one element to the next without dividing, because llvmpipe divides for one invocation after the other.
 //
-// Without IN_PLACE an invocation takes a split of the windows that hold one element, and writes a partial result for
-// combine.comp. A module of its own: both would have 33 words of push constants, and Vulkan promises 32.
+// Without IN_PLACE an invocation accumulates a split of the windows that hold one element, and writes a partial result
+// for combine.comp. This is a separate module, because one for both would have 33 words of push constants, and Vulkan
+// guarantees 32.
 
 #include "core/gradients.glsl"
 
 layout(set = 0, binding = 2) buffer Values { uint values[]; };  // or partials
 
-// How many elements along dimension d share the gradient of window number `at`.
+// Number of elements along dimension d that share the gradient of window number `at`.
 uint shares(uint at, uint d)
 {
 #ifdef SHARES
@@ -24,7 +25,7 @@ uint shares(uint at, uint d)
 #endif
 }
 
-// Takes what window number `window` gives to element `number`. The window's gradient is at `address`, and `count`
+// Accumulates the gradient of window number `window`, if it goes to element `number`. It is at `address`, and `count`
 // elements share it.
 void take(inout State state, uint window, uint address, uint number, uint count)
 {
@@ -44,7 +45,7 @@ void take(inout State state, uint window, uint address, uint number, uint count)
 #endif
 }
 
-// An element, and the windows begin to end - 1 that can hold it. `at` is its position from the begin of the padding:
+// An element, and the windows begin to end - 1 that can hold it. `at` is its position from the start of the padding:
 //
 //   window begin - 1   [--------]                 ends before the element
 //   window begin            [--------]
@@ -72,7 +73,7 @@ Element element_number(uint number)
     return element;
 }
 
-// The next element of the row. It leaves one window and enters one window at most. The last window may end beyond 2^32,
+// The next element of the row. It leaves at most one window and enters at most one. The last window may end past 2^32,
 // so nothing is added to the position where a window begins.
 Element after(Element element)
 {
@@ -86,7 +87,7 @@ Element after(Element element)
 
 #ifdef IN_PLACE
 
-// What all windows give to an element.
+// The sum of all windows' gradients for an element.
 State gathered(Element element)
 {
     State state = identity();  // as empty_from(): this kernel has sums only
@@ -113,7 +114,7 @@ void main()
     for (; item < mine.end; item += ITEM_STRIDE) {
         uint i = item * tile, end = i + min(tile, output_count - i), words[WORDS_PER_ELEMENT];
         while (i < end) {
-            // The rest of the row, or of the tile. A loop, because llvmpipe computes the body of an `if` in any case.
+            // The rest of the row, or of the tile. A loop, because llvmpipe always executes the body of an `if`.
             Element element = element_number(first_output + i);
             uint row_end = i + min(end - i, size.z + start_padding.z - element.at.z);
             for (; i < row_end; ++i, element = after(element)) {
@@ -129,11 +130,11 @@ void main()
 
 #else
 
-// What windows begin to end - 1 give to an element, of those that can hold it.
+// The sum of an element's gradients from windows begin to end - 1, of those that can hold it.
 State gathered(Element element, uint begin, uint end)
 {
     State state = identity();
-    // The most windows that hold one element, along each dimension.
+    // Maximum number of windows that hold one element, along each dimension.
     uvec3 most = min(window_count, reach / window_stride + 1);
     for (uint number = begin; number < end; ++number) {
         uint row = number / most.z, depth = row / most.y;

@@ -1,11 +1,11 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Gradients of pooling with small windows: what pool_backward.comp computes, those of maxima in the same order.
+// Gradients of pooling with small windows, as in pool_backward.comp; those of maxima are added in the same order.
 //
-// One invocation computes a tile of outputs: TILE_WIDTH neighbours in each row, a multiple of the windows' stride, and
-// some rows. It goes down STRIDE_HEIGHT rows at a time. So the windows that hold an output are the same in every step,
-// counted from the first that holds any, and nothing is searched or divided. Windows of 3, stride 2, padding 1:
+// One invocation computes a tile of outputs: some rows of TILE_WIDTH neighbours, a multiple of the windows' stride. It
+// moves down STRIDE_HEIGHT rows at a time. So the windows that hold an output have the same numbers in every step,
+// counted from the first that holds any output, without a search or a division. Windows of 3, stride 2, padding 1:
 //
 //   outputs    0 1 2 3 4 5 6 7          TILE_WIDTH = 8; output 0 is the middle element of window 0: PHASE_WIDTH = 1
 //   window 0  [...]                     output 1 is its last one, and the first one of window 1
@@ -14,17 +14,17 @@
 //   window 3              [...]
 //   window 4                  [...      COLUMNS = 5
 //
-// What these windows give is loaded once and kept in a ring of ROWS rows: for the next step it moves up by one row. In
-// a volume, each row has the windows of all DEPTHS that can hold an output. With SHARES the ring keeps sums: what the
-// windows of a row, of all depths, give to an output.
+// The gradients of these windows are loaded once, into a ring of ROWS rows, which moves up by one row for the next
+// step. In a volume, each row has the windows of all DEPTHS that can hold an output. With SHARES the ring has sums of
+// the gradients for an output from the windows of a row, of all depths.
 
 #define SMALL_WINDOWS
 #include "core/gradients.glsl"
 #include "core/tiles.glsl"
 
 // The loops over windows are unrolled, because these are constants. A window's last element is at its size - 1, with a
-// dilation, too. PHASE is the position of the first output in the last window that begins with it or before it. That
-// window holds it, as no window lies wholly in the padding.
+// dilation, too. PHASE is the position of a tile's first output in the last window that begins with it or before it.
+// That window holds the output, as no window is entirely in the padding.
 // clang-format off: a table
 layout(constant_id = 10) const uint DEPTHS = 1;
 layout(constant_id = 11) const uint WINDOW_HEIGHT = 1;
@@ -41,7 +41,7 @@ layout(constant_id = 19) const bool WHOLE_VECTORS = false;  // tiles, and rows o
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
 layout(set = 0, binding = 2) buffer ValueVectors { uvec4 value_vectors[]; };
 
-// Windows before the one that begins with a tile's first output or before it, which hold outputs of the tile, too.
+// Windows before the window of PHASE that hold outputs of the tile, too.
 const uint ABOVE = (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT;
 const uint BEFORE = (WINDOW_WIDTH - 1 - PHASE_WIDTH) / STRIDE_WIDTH;
 const uint ROWS = ABOVE + (STRIDE_HEIGHT - 1 + PHASE_HEIGHT) / STRIDE_HEIGHT + 1;
@@ -50,11 +50,11 @@ const uint COLUMNS = BEFORE + (TILE_WIDTH - 1 + PHASE_WIDTH) / STRIDE_WIDTH + 1;
 const uint MOST_ROWS = (WINDOW_HEIGHT - 1) / STRIDE_HEIGHT + 1;
 const uint MOST_COLUMNS = (WINDOW_WIDTH - 1) / STRIDE_WIDTH + 1;
 
-// A row of windows from one column on. Where there is no window, its number is no less than the number of windows: of
-// those before the first one it is negative, that is, wrapped around.
+// A row of windows from one column on. If there is no window, its number is at least the number of windows: before the
+// first window it is negative (wrapped around).
 struct WindowRow {
     uint column;
-    bool holds;    // whether there is such a row, and outputs of the tile in its windows
+    bool holds;    // whether the row exists, and its windows hold outputs of the tile
     uint number;   // of the window in this column
     uint address;  // of its gradient
 };
@@ -69,26 +69,26 @@ WindowRow window_row(bool holds, uint plane, uint z, uint y, uint column)
 
 bool has_window(WindowRow row, uint c) { return row.holds && row.column + c < window_count.z; }
 
-// The gradient of window c of a row; any element where there is no window.
+// The gradient of window c of a row; of any element if there is no window.
 Operand gradient_of(WindowRow row, uint c)
 {
     uint at = has_window(row, c) ? row.address + c * stride.z : 0;
     return operand_of(LOAD(source, at));
 }
 
-// What follows are the ring, load_row(), which moves it up in depth d of it and loads its last row, and gathered():
-// what windows of the ring give to output (a, k) of a step, which is element `number`. Arrays are no parameters of
-// functions, as calls copy them.
+// The ring; load_row(), which moves it up in depth d and loads its last row; gathered(), which sums the gradients in
+// the ring for output (a, k) of a step, element `number`. Arrays are global, because GLSL copies array arguments.
 
 #ifdef SHARES
 
-// Outputs from the begin of one window to that of the next share a sum, or two: the last of them are in a window less,
-// unless the stride divides the window. Both begin with the nearest window, so the longer sum takes one addition more.
+// Outputs from the start of one window to the start of the next share a sum, or two: the last of them are in one window
+// less, unless the stride divides the window. Both sums begin with the nearest window, so the longer one needs one
+// addition more.
 const uint SUMS_OF_WINDOW = WINDOW_WIDTH % STRIDE_WIDTH == 0 ? 1 : 2, SUMS = (COLUMNS - BEFORE) * SUMS_OF_WINDOW;
 const uint LAST_ROW = (ROWS - 1) * SUMS;
 State sums[ROWS * SUMS];    // row by row
-uint in_row[COLUMNS];       // elements of a window along width that share what it gives
-Operand shares[COLUMNS];    // what windows of the last row give to an element
+uint in_row[COLUMNS];       // elements of a window along width that share its gradient
+Operand shares[COLUMNS];    // gradients of windows of the last row, for an element
 
 void begin_tile(uint column)
 {
@@ -96,7 +96,7 @@ void begin_tile(uint column)
         in_row[c] = counted((column + c) * STRIDE_WIDTH, WINDOW_WIDTH, 1, counted_begin.z, counted_end.z);
 }
 
-// Sum i of the last row: what it is in the depths before d, and the shares of windows that hold its outputs.
+// Sum i of the last row: its value in the depths before d, and the shares of windows that hold its outputs.
 State sum_of_row(uint d, uint i)
 {
     State sum = identity();
@@ -182,7 +182,7 @@ State gathered(uint number, uint a, uint k)
 {
     State state = identity();
     bool first = true;
-    // Windows in row-major order: the first ones are those from furthest above and from furthest left.
+    // Windows in row-major order: the first one is furthest above and furthest left.
     uint below = (a + PHASE_HEIGHT) % STRIDE_HEIGHT, right = (k + PHASE_WIDTH) % STRIDE_WIDTH;
     [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
         [[unroll]] for (uint i = 0; i < MOST_ROWS; ++i) {
@@ -191,8 +191,8 @@ State gathered(uint number, uint a, uint k)
                 uint columns = MOST_COLUMNS - 1 - j;
                 // No `continue`: with one Mesa 25 does not unroll, and keeps the arrays in memory.
                 if (below + rows * STRIDE_HEIGHT < WINDOW_HEIGHT && right + columns * STRIDE_WIDTH < WINDOW_WIDTH) {
-                    // No less than 0, also where this is not reached: Mesa 22.3 keeps an array in memory that has such
-                    // an index.
+                    // Never less than 0, also where this is not reached: Mesa 22.3 keeps an array with such an index in
+                    // memory.
                     uint r = max(ABOVE + (a + PHASE_HEIGHT) / STRIDE_HEIGHT, rows) - rows;
                     uint c = max(BEFORE + (k + PHASE_WIDTH) / STRIDE_WIDTH, columns) - columns;
                     uint w = (d * ROWS + r) * COLUMNS + c;
@@ -211,8 +211,8 @@ State gathered(uint number, uint a, uint k)
 
 #endif
 
-// Writes row `a` of a step, where it is one of the tile. Its first output is element `number`, and the row of outputs
-// has `left_over` from there on.
+// Writes row `a` of a step, if it is `in_tile`. Its first output is element `number`, and the row of outputs has
+// `left_over` from there on.
 void store_row(uint a, bool in_tile, uint number, uint left_over)
 {
     uint words[4];
@@ -231,8 +231,8 @@ void main()
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE) {
         Tile tile = tile_number(item, tiles);
-        // The first window of the ring. Where there is none it is negative, that is, wrapped around: so a window is
-        // there if it is below the number of windows.
+        // The first window of the ring. Before the first window of the input it is negative (wrapped around): so a
+        // window exists if it is below the number of windows.
         uint front = tile.depth + start_padding.x, last_depth = front / window_stride.x;
         uint behind = front - last_depth * window_stride.x;
         uint window_row = (tile.top + start_padding.y) / STRIDE_HEIGHT - ABOVE;

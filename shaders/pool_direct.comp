@@ -1,15 +1,15 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Pooling over windows of any size, in any input layout.
-// One invocation computes the outputs that share a word: four of 8 bits, two of 16, else one. For each it takes the
-// window's elements that lie in the input, in row-major order, and writes value and index. With VECTORS, the elements
-// in a row of a window are contiguous in memory, and most are read in vectors.
+// Pooling over windows of any size, in any input layout. One invocation computes the outputs that share a word: four of
+// 8 bits, two of 16, else one. For each it accumulates the window's elements in the input, in row-major order, and
+// writes value and index. With VECTORS, the elements in a row of a window are contiguous, and most are loaded in
+// vectors.
 //
-// Without IN_PLACE an invocation takes one split of its windows, and writes partials for combine.comp. A module of its
-// own: both would have 38 words of push constants, and Vulkan promises 32. A split has `split_size` steps along one
-// dimension, the cut; one step along each dimension before the cut; and all steps along each dimension behind it. The
-// numbers of the splits of a window of 6 x 4:
+// Without IN_PLACE an invocation accumulates one split of its windows, and writes partials for combine.comp. This is a
+// separate module, because one for both would have 38 words of push constants, and Vulkan guarantees 32. A split has
+// `split_size` steps along one dimension, the cut; one step along each dimension before the cut; and all steps along
+// each dimension after it. The numbers of the splits of a window of 6 x 4:
 //
 //   cut along height, 2 steps     0 0 0 0        cut along width, 3 steps     0 0 0 1
 //                                 0 0 0 0                                     2 2 2 3
@@ -26,7 +26,7 @@ layout(set = 0, binding = 3) buffer Values { uint values[]; };
 layout(set = 0, binding = 2) writeonly buffer Partials { uint stored[]; };
 #endif
 
-// Takes the element at `address`, if the bound segment has it.
+// Accumulates the element at `address`, if the bound segment has it.
 void take(inout State state, uint address, uint index)
 {
     if (!SEGMENTED)
@@ -35,7 +35,7 @@ void take(inout State state, uint address, uint index)
         state = combine(state, state_of(operand_of(LOAD(source, address)), index));
 }
 
-// Takes a row of a window. Element `index`, the first one, is at `address`; the row ends before `row_end`.
+// Accumulates a row of a window. Its first element, `index`, is at `address`; the row ends before `row_end`.
 void take_row(inout State state, uint address, uint index, uint row_end)
 {
 #ifdef IN_PLACE
@@ -88,7 +88,7 @@ void compute(uint item)
 
 #else
 
-// Leaves partials: of one split, those of the outputs that share a word.
+// Writes partials of one split of the outputs that share a word.
 void compute(uint item)
 {
     uint split = item / word_count;

@@ -1,14 +1,15 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Pooling over windows of any size, along one dimension. Windows with several dimensions take one dispatch for each, a
-// separable pass: along width, then height, then depth. A pass writes its results for the next one to an intermediate:
-// for each maximum a word of bits (two of 64 bits), and behind all of these an index for each; for each sum its state.
+// Pooling over windows of any size, along one dimension. Windows with several dimensions need one dispatch per
+// dimension, a separable pass: along width, then height, then depth. A pass writes its results for the next one to an
+// intermediate: a word of bits for each maximum (two for 64 bits), and after all of these an index for each; or the
+// state of each sum.
 //
-// One invocation computes a tile: TILE windows, each STEP elements behind the one before. The middle is the elements
-// that all windows of a tile have in common. A window's prefix is its elements up to the end of the middle, and its
-// suffix is those behind the middle. The middle is loaded once, and is the last window's prefix. From there, prefixes
-// grow towards the first element, and suffixes towards the last one:
+// One invocation computes a tile: TILE windows, each STEP elements after the one before. The middle is the elements
+// that all windows of a tile share. A window's prefix is its elements up to the end of the middle, and its suffix is
+// its elements after the middle. The middle is loaded once, and is the last window's prefix. From there, prefixes grow
+// towards the first element, and suffixes towards the last one:
 //
 //   elements      0    1    2   [ 3   ... middle ...   8 ]   9   10   11       TILE = 4, STEP = 1, a window of 9
 //   window 0      <----------------- prefix 0 ---------->
@@ -16,24 +17,24 @@
 //   window 2                <------- prefix 2 ----------><-------->  suffix
 //   window 3                     <-- prefix 3 ----------><------------->
 //
-// So an output takes (window + (TILE - 1) * STEP) / TILE loads. Prefixes and suffixes are those of van Herk (1992), and
+// So an output needs (window + (TILE - 1) * STEP) / TILE loads. Prefixes and suffixes are those of van Herk (1992), and
 // of Gil and Werman (1993), whose tiles are as long as a window.
 //
-// With SHARES the input has gradients of a pooling. An element's gradient is the sum over a window of them: of those
-// whose windows it is in. Each is divided among the elements of its window. With a stride of the pooling, positions
-// count elements of the pooled input: gradients are BASE_DILATION apart, and outputs as far apart have windows in
-// common. A window is shorter for some outputs than for others, by one gradient:
+// With SHARES the input is the gradients of a pooling, each divided among the elements of its window. An element's
+// gradient is the sum over a window of these: over the windows of the pooling that hold the element. If the pooling has
+// a stride, positions count elements of the pooled input: gradients are BASE_DILATION apart, and outputs at this
+// distance have windows in common. A window is shorter for some outputs than for others, by one gradient:
 //
 //   positions            0   1   2   3   4   5   6   7        BASE_DILATION = 2, a window of 5
 //   gradients            0       1       2       3
 //   output 4           [ 0       1       2 ]                  and outputs 2, 6, ...
 //   output 5               [     1       2     ]              and outputs 3, 7, ...
 //
-// With a dilation, windows have elements in common only if their distance is a multiple of `spacing` outputs. These
-// windows form a residue class, and those of a tile belong to one.
+// With a dilation, windows share elements only if their distance is a multiple of `spacing` outputs. These windows form
+// a residue class, and all windows of a tile belong to one.
 //
-// No padding is loaded: an element before the input is replaced by the first one of the input, and an element behind
-// the input by the last one. The window has this element, too, and taking it again changes no maximum; to a sum these
+// No padding is loaded: an element before the input is replaced by the first one of the input, and an element after the
+// input by the last one. The window has this element, too, and accumulating it again changes no maximum; to a sum these
 // elements add nothing.
 
 #include "core/windows.glsl"
@@ -43,7 +44,7 @@ layout(constant_id = 10) const uint TILE = 1;             // windows that one in
 layout(constant_id = 11) const uint STEP = 1;            // elements, `dilation` apart, from one window to the next
 layout(constant_id = 12) const bool COPIES = false;      // a window is one element
 layout(constant_id = 13) const bool DILATED = false;     // the dilation or the spacing is not 1
-layout(constant_id = 14) const bool FLAT = false;        // rows of the input are one stride apart, and all are taken
+layout(constant_id = 14) const bool FLAT = false;        // rows of the input are one stride apart, and all are loaded
 layout(constant_id = 15) const bool TO_OUTPUTS = true;   // the last pass: write outputs, not intermediates
 layout(constant_id = 16) const bool INDEXED = false;     // intermediates have indices
 layout(constant_id = 17) const bool SIDE_BY_SIDE = false;  // windows of a tile are neighbours in a row, four or more
@@ -78,7 +79,7 @@ const uint WORDS_OF_STATE = WORDS_PER_ELEMENT;
 #endif
 const uint STATES_PER_VECTOR = 4 / WORDS_OF_STATE;
 
-// COLUMNS: neighbouring lines that an invocation takes together. GROUP: windows that it stores together.
+// COLUMNS: neighbouring lines that an invocation computes together. GROUP: windows that it stores together.
 #ifdef ROWS
 const uint COLUMNS = 1, GROUP = SIDE_BY_SIDE ? 4 : 1;
 #else
@@ -101,12 +102,12 @@ layout(push_constant) uniform Push {
     uint start_padding;
     uint spacing;
     uint width;          // outputs of a row
-    uint pitch;          // from one row to the next of what this pass writes
+    uint pitch;          // distance of the rows that this pass writes
     uint outer_count;    // along width the rows of the input; along height the slabs; along depth the planes
     uint first_item;     // tiles of this dispatch: the first, and how many at most
     uint most_items;
 #ifdef ROWS
-    uint rows[2];        // rows of a plane that the pass takes, along depth and height
+    uint rows[2];        // rows of a plane that the pass loads, along depth and height
     uint plane_stride;   // of the input; strides in elements
     uint stride[3];
 #ifdef HAS_INDEX
@@ -117,21 +118,21 @@ layout(push_constant) uniform Push {
     uint row_count;      // rows of the intermediate at one position of the lines: 1 along height
     uint source_indices; // words of the intermediate before its indices
 #endif
-    uint source_base;    // address + source_base is the place in the buffer, in elements or words
+    uint source_base;    // address + source_base is the offset in the buffer, in elements or words
     uint values_base;
     uint indices_base;
 #ifdef SHARES
-    // The input has a gradient for each window of a pooling: the first row that the pass takes, the windows, and where
-    // the positions begin and end that share the gradients (counted()).
+    // The input has a gradient for each window of a pooling: the first row that the pass loads, the windows, and the
+    // range of positions that share the gradients (counted()).
     uint first_row[2];
     uint windows[3];
     uint shares_begin[3];
     uint shares_end[3];
 #elif !defined(HAS_INDEX)
-    uint counted_begin;  // counted(): where the positions that count for an average begin, and end
+    uint counted_begin;  // range of the positions that count for an average: counted()
     uint counted_end;
 #ifndef ROWS
-    // The windows along height and width; along height windows of 1 where this pass is along height.
+    // The windows along height and width; windows of 1 along height if this pass is along height.
     uint window_sizes[2];
     uint window_strides[2];
     uint dilations[2];
@@ -141,8 +142,8 @@ layout(push_constant) uniform Push {
 #endif
 } push;
 
-// The push constants, each read once (kernel.glsl). DILATED tells where dilation and spacing are 1: llvmpipe divides
-// for one invocation after the other, even in a branch that is not taken.
+// The push constants, each read once (kernel.glsl). Without DILATED the dilation and the spacing are 1: llvmpipe
+// divides for one invocation after the other, even in a branch that is not taken.
 uint size, output_size, window_size, window_stride, dilation, start_padding, spacing, width, pitch;
 uint values_base, indices_base, line_stride;
 uint vectors = 1;  // of columns, at one position
@@ -186,11 +187,11 @@ void read_push()
 #endif
 }
 
-// A tile: its lines, and its windows. Positions count from the first element of a line, in elements, also of gradients:
+// A tile: its lines and windows. Positions count from the first element of a line, in elements, also for gradients:
 // set_windows() has divided by BASE_DILATION.
 struct Tile {
     uint outer;
-    uint line;        // where the first of its lines begins in the buffer
+    uint line;        // where its first line begins in the buffer
     uint index_base;  // ROWS: the index of this line's first element
     uint vector;      // else: of columns, from column `column` of row `row` of the intermediate at one position on
     uint row;
@@ -205,10 +206,10 @@ struct Tile {
 };
 
 #ifdef SHARES
-// How many elements along dimension d share the gradient of the window that begins at position `at`.
+// Number of elements along dimension d that share the gradient of the window that begins at position `at`.
 uint shares(uint at, uint d) { return counted(at, push.windows[d], 1, push.shares_begin[d], push.shares_end[d]); }
 #elif !defined(HAS_INDEX) && !defined(ROWS)
-// How many elements of window number `at` count, along height (0) or width (1).
+// Number of elements of window number `at` that count, along height (0) or width (1).
 uint counted_across(uint at, uint d)
 {
     return counted(at * push.window_strides[d], push.window_sizes[d], push.dilations[d], push.counted_begins[d],
@@ -279,7 +280,7 @@ Tile tile_of(uint item, uint tiles, uint residues)
     return tile;
 }
 
-// Loads the states at `position` of the tile's COLUMNS lines. To a sum they add nothing unless `counts`.
+// Loads the states at `position` of the tile's COLUMNS lines. They add nothing to a sum unless `counts`.
 void load(out State states[COLUMNS], Tile tile, int position, bool counts)
 {
     uint inside = uint(clamp(position, tile.first, tile.last)), at = tile.line + inside * line_stride;
@@ -300,7 +301,7 @@ void load(out State states[COLUMNS], Tile tile, int position, bool counts)
 #endif
 }
 
-// The state of a window's elements: of a state and the loaded one before or behind it, or of a prefix and a suffix.
+// Combines a state with the loaded one before or after it, or a prefix with a suffix.
 #ifdef HAS_INDEX
 State with_before(State loaded, State state) { return appended(loaded, state); }
 State with_behind(State state, State loaded) { return appended(state, loaded); }
@@ -317,8 +318,8 @@ State window_of(State prefix, State suffix) { return combine(prefix, suffix); }
 
 State prefixes[TILE][COLUMNS];
 
-// Computes the prefix of each window of a tile. Mesa 22.3 unrolls a loop only where its counter is compared with a
-// constant, and nothing else: where it does not, `prefixes` lies in memory, and all takes three times as long.
+// Computes the prefix of each window of a tile. Mesa 22.3 unrolls a loop only if its counter is compared with a
+// constant, and nothing else: if it does not, `prefixes` is in memory, and the kernel takes three times as long.
 void grow_prefixes(Tile tile)
 {
     State loaded[COLUMNS];
@@ -333,7 +334,7 @@ void grow_prefixes(Tile tile)
         State prefix[COLUMNS];
         int at = middle_begin;
         load(prefix, tile, at, true);
-        // Two elements in each iteration. Behind the middle the last one is taken again.
+        // Two elements per iteration. After the middle the last one is accumulated again.
         int middle_end = tile.start + int(tile.elements - 1) * next;
         while (at < middle_end) {
             [[unroll]] for (uint i = 0; i < 2; ++i) {
@@ -359,9 +360,8 @@ void grow_prefixes(Tile tile)
     }
 }
 
-// Stores a group of windows, and `found`, the indices of their winners in the input, or what their averages are divided
-// by. The first window is output number `number`, or this element of the intermediate; `left` windows are left in its
-// row.
+// Stores a group of windows, and `found`, the indices of their winners in the input, or the divisors of their averages.
+// The first window is output number `number`, or this element of the intermediate; `left` windows are left in its row.
 void store(State group[GROUP], uint found[GROUP], uint number, uint left)
 {
     if (!TO_OUTPUTS) {
@@ -403,7 +403,7 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
     }
 }
 
-// The index of a window's winner in the input, or what its average is divided by.
+// The index of a window's winner in the input, or the divisor of its average.
 uint found_of(Tile tile, uint c, uint window, State state)
 {
 #if defined(HAS_INDEX) && defined(ROWS)
@@ -421,8 +421,8 @@ uint found_of(Tile tile, uint c, uint window, State state)
 #endif
 }
 
-// Computes UNROLLED windows of a tile, of which the first is window `first`, from the first prefixes, and stores them.
-// `suffix` goes up to the position `at`.
+// Computes UNROLLED windows of a tile from the first prefixes, and stores them. The first is window `first`. `suffix`
+// ends before position `at`.
 void store_windows(Tile tile, uint first, inout State suffix[COLUMNS], inout int at)
 {
     State loaded[COLUMNS], group[GROUP];
@@ -464,7 +464,7 @@ void compute(Tile tile)
     State suffix[COLUMNS];
     grow_prefixes(tile);
     int at = tile.start + int(tile.elements * dilation);
-    // Suffixes begin with the middle, which changes no window; those of sums begin with nothing.
+    // Suffixes begin with the middle, which changes no window; suffixes of sums begin empty.
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
         suffix[c] = identity();
         if (REPEATABLE)

@@ -4,10 +4,10 @@
 // Pooling over small windows. The elements of an input row are contiguous.
 //
 // One invocation computes a tile of outputs, row by row: TILE_WIDTH neighbours in each row. Their windows cover a span
-// of each input row. The invocation loads the span's vectors once, for all of them.
+// of each input row. The invocation loads the span's vectors once, for all windows.
 //
-// Where windows share input rows with the windows above them, the invocation keeps a state for each window and input
-// row: that of the window's elements in the row. These states form a ring of RING_ROWS rows:
+// If windows share input rows with the windows above them, the invocation keeps a state for each window and input row:
+// that of the window's elements in the row. These states form a ring of RING_ROWS rows:
 //
 //   input rows                                the ring, for TILE_WIDTH = 4
 //   y      [======= span =======]   ------->  [ window 0 | window 1 | window 2 | window 3 ]   row 0
@@ -18,10 +18,11 @@
 //
 // For each row of the tile, the ring moves up by the windows' stride along height, and the same number of fresh input
 // rows is loaded at its end. So input rows that several windows share are loaded once. Before the first row of outputs,
-// iterations without outputs fill the ring: drivers unroll the loop over fresh rows, as their number is a constant, and
-// keep only shared rows from one to the next. In a volume, a row of the ring combines row y of all depths of a window.
+// iterations without outputs fill the ring: drivers unroll the loop over fresh rows, because their number is a
+// constant, and keep only shared rows from one iteration to the next. In a volume, a row of the ring combines row y of
+// all depths of a window.
 //
-// Where windows share no rows, as in tiles of one row, the ring is one row: it combines all input rows of a window.
+// If windows share no rows, as in tiles of one row, the ring is one row: it combines all input rows of a window.
 
 #include "core/spans.glsl"
 
@@ -30,14 +31,14 @@ layout(set = 0, binding = 2) writeonly buffer IndexVectors { uvec4 index_vectors
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 layout(set = 0, binding = 3) writeonly buffer ValueVectors { uvec4 value_vectors[]; };
 
-// Whether take_window() makes one operand of all that a row of the ring has of a window.
+// Whether take_window() joins all elements of a window in a row of the ring to one operand.
 const bool SINGLE = WINDOW_DEPTH * HELD_ROWS == 1 && WINDOW_WIDTH <= 8;
 #ifndef HAS_PAIRWISE_ADD
 #define combine_one combine
 #endif
 
-// Of a tile. These are no parameters of functions, as calls copy arrays.
-uint first_x[TILE_WIDTH];            // the first column of each window behind the padding
+// Per-tile state. Globals, because GLSL copies array arguments.
+uint first_x[TILE_WIDTH];            // the first column of each window after the padding
 State ring[RING_ROWS * TILE_WIDTH];  // row by row
 State states[TILE_WIDTH];            // of a row of outputs
 Operand operands[SPAN];              // of an input row
@@ -53,14 +54,14 @@ uint first_inside(uint at, uint padding, uint dilation)
 // The index of the first element of a row of the input.
 uint row_index(uint plane, uint z, uint y) { return ((plane * size.x + z) * size.y + y) * size.z; }
 
-// Sets what all rows of a tile have in common. `left` is where its first window begins.
+// Sets what all rows of a tile share. `left` is the first column of its first window.
 void begin_tile(uint left)
 {
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
         first_x[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
 }
 
-// Moves the ring up, and empties its last row. Elements of row (z, y) and of later ones will be taken into it.
+// Moves the ring up, and empties its last row, for elements of row (z, y) and of later ones.
 void begin_ring_row(uint plane, uint z, uint y)
 {
     uint index = row_index(plane, z, y);
@@ -73,9 +74,9 @@ void begin_ring_row(uint plane, uint z, uint y)
     }
 }
 
-// Takes a window's elements of a span, of which the first is element `first`. Element 0 of the span has this index.
+// Accumulates a window's elements of a span, from element `first` on. Element 0 of the span has this index.
 #ifdef HAS_PAIRWISE_ADD
-// Of each eight elements four sums, then the sum of all four: none goes through more than 3 additions before
+// Four sums of each eight elements, then the sum of all four: no element goes through more than 3 additions before
 // accumulate().
 void take_window(inout State state, uint first, uint index)
 {
@@ -110,7 +111,7 @@ void take_window(inout State state, uint first, uint index)
 }
 #endif
 
-// Takes the span of row (z, y) into the last row of the ring.
+// Accumulates the span of row (z, y) in the last row of the ring.
 void take_span(uint plane, uint z, uint y, uint left)
 {
     uint width = y < size.y && z < size.x ? size.z : 0, index = row_index(plane, z, y) + left;
@@ -124,7 +125,7 @@ void take_span(uint plane, uint z, uint y, uint left)
         take_window(ring[LAST_ROW + k], k * STRIDE_WIDTH, index);
 }
 
-// Moves the ring on by FRESH_ROWS, for windows whose first row is `top` of the input, and their first depth `front`.
+// Moves the ring on by FRESH_ROWS, for windows whose first row is `top` of the input, and whose first depth is `front`.
 // Depth `first_z` is their first one in the input.
 void load_rows(uint plane, uint front, uint first_z, uint top, uint left)
 {
@@ -137,11 +138,11 @@ void load_rows(uint plane, uint front, uint first_z, uint top, uint left)
     }
 }
 
-// The state of two rows of the ring; `b` is the later one.
+// Combines two rows of the ring; `b` is the later one.
 State of_rows(State a, State b)
 {
 #ifdef HAS_INDEX
-    // Takes no index of a state, so that registers hold none: a row without elements has none. Without depths, all
+    // Uses no index of a state, so that registers hold none: a row without elements has no index. Without depths, all
     // elements of `b` come after those of `a`.
     if (INDEX_WORDS == 0 && WINDOW_DEPTH == 1)
         return appended(a, b);
@@ -161,7 +162,7 @@ void combine_columns()
     }
 }
 
-// Writes the values of a row of outputs, of which the tile's first is output `number`, in this column. The row has
+// Writes the values of a tile's row of outputs, which begins with output `number`, in this column. The row has
 // `left_over` outputs from there on. `rows` rows of each window count for an average.
 void store_values(uint number, uint column, uint left_over, uint rows)
 {
@@ -174,7 +175,7 @@ void store_values(uint number, uint column, uint left_over, uint rows)
     }
 }
 
-// Likewise the indices.
+// Writes the indices likewise.
 void store_indices(uint number, uint left_over)
 {
     uint words[4];
@@ -191,7 +192,7 @@ void store_indices(uint number, uint left_over)
     }
 }
 
-// Writes row `row` of the tile: what the ring has.
+// Writes row `row` of the tile from the ring.
 void store_row(Tile tile, uint row, uvec3 output_size, uvec3 window_stride)
 {
     uint number = (tile.row + row) * output_size.z + tile.left, left_over = output_size.z - tile.left;
@@ -214,8 +215,8 @@ void main()
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE) {
         Tile tile = tile_number(item, tiles);
-        // Where the first window begins in the input. In the padding before the input this is negative, that is,
-        // wrapped around: so a coordinate is in the input if it is below its size.
+        // The start of the first window in the input. In the padding before the input it is negative (wrapped around):
+        // so a coordinate is in the input if it is below the input's size.
         uint front = tile.depth * window_stride.x - start_padding.x;
         uint top = tile.top * window_stride.y - start_padding.y - FILLING * FRESH_ROWS;
         uint left = tile.left * STRIDE_WIDTH - start_padding.z;

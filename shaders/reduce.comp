@@ -1,14 +1,13 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Reductions over any layout.
-// One invocation has one output: it takes the output's elements, or one split of them, in order of their index, and
-// writes the output, or a partial result for combine.comp.
+// Reductions over any layout. One invocation accumulates an output's elements, or one split of them, in order of their
+// index, and writes the output, or a partial result for combine.comp.
 
 #include "core/axes.glsl"
 #include "core/elements.glsl"
 
-// Takes the element at `address`, if the bound segment has it.
+// Accumulates the element at `address`, if the bound segment has it.
 void take(inout State state, uint address, uint index)
 {
     if (!SEGMENTED)

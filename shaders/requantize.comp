@@ -1,12 +1,12 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// QUANTIZED_LINEAR_AVERAGE_POOLING, the last step: makes outputs of the sums of windows. An item is a word, four
-// outputs, of which the last word of a tensor may have fewer.
+// QUANTIZED_LINEAR_AVERAGE_POOLING, the last step: computes outputs from the sums of windows. An item is a word: four
+// outputs, or fewer in the last word of a tensor.
 //
 // Quotients are rounded exactly. They are fractions of integers of 64 bits, times a power of 2. A quotient of floats,
-// with an error far below 1/4, says between which integers a fraction lies: next to an integer it may say the wrong
-// two, of which that one is still the nearest. Which of the two is nearer, integers say.
+// with an error far below 1/4, chooses the two integers around a fraction: next to an integer it may choose the wrong
+// two, but that integer is one of them, and still the nearest. Integer arithmetic chooses the nearer one.
 
 #include "core/windows.glsl"
 
@@ -25,13 +25,13 @@ layout(push_constant) uniform Push {
     uint window_stride[3];
     uint dilation[3];
     uint start_padding[3];
-    uint counted_end[3];  // counted(): where the positions that count end
-    uint channels;      // that have parameters of their own; 1: none has
+    uint counted_end[3];  // end of the positions that count: counted()
+    uint channels;      // channels with separate parameters; 1: all share them
     uint first_output;  // the outputs of this dispatch: the first, a multiple of 4, and how many
     uint output_count;
-    uint source_base;  // number of an output + source_base is the place of its sum
+    uint source_base;  // output number + source_base is the offset of its sum
     uint parameters_base;
-    uint values_base;  // and this of its value, in elements
+    uint values_base;  // output number + values_base is the offset of its value, in elements
 } push;
 
 // The push constants that every output needs, each read once (kernel.glsl).
@@ -70,8 +70,8 @@ uvec2 shifted(uvec2 a, uint by)
     return by < 32u ? uvec2(low, high) : uvec2(zero, low);
 }
 
-// sum * x / (count * y) * 2^exponent, rounded to the nearest integer, of two equally near ones to the even one. From
-// 1023 on it is anything that is not less.
+// sum * x / (count * y) * 2^exponent, rounded to the nearest integer, ties to even. From 1023 on it is any number that
+// is not less.
 uint rounded_quotient(uint sum, uint count, uint x, uint y, int exponent)
 {
     precise float over = float(sum) * float(x), under = float(count) * float(y);
@@ -93,12 +93,12 @@ int number_of(uint byte, uint kind)
     return kind == INT ? number : positive;
 }
 
-// The output that is computed: its coordinates, and what it has in common with others. Divisions are slow on llvmpipe, so
-// that these go on from one output to the next.
+// The current output: its coordinates, and what it shares with others. Divisions are slow on llvmpipe, so these are
+// updated from one output to the next.
 uint plane;
 uvec3 place;
 uvec2 rows;  // of its window along depth and height: elements in the input, and elements that count
-uvec4 of_channel;  // what requantize_parameters.comp left
+uvec4 of_channel;  // written by requantize_parameters.comp
 
 // Elements of a window along a dimension: those in the input, and those that count.
 uvec2 elements_along(int d)
@@ -148,7 +148,7 @@ void go_on()
     begin_row();
 }
 
-// The value of the output, of which this is the sum.
+// The value of the current output, from its sum.
 uint output_of(uint sum)
 {
     uvec2 elements = rows * elements_along(2);

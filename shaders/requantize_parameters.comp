@@ -1,16 +1,16 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
-// What requantize.comp needs of each channel, in four words: the ratio of both scales, as x / y * 2^exponent, and both
-// zero points. An item is a channel.
+// Parameters of each channel for requantize.comp, in four words: the ratio of both scales, as x / y * 2^exponent, and
+// both zero points. An item is a channel.
 //
 //   word 0    x, below 2^24
 //   word 1    y, from 1 to 2^24 - 1
 //   word 2    exponent + 12, from 0 to 46, and in bit 31 the sign of the ratio
 //   word 3    the zero point of the input in byte 0, that of the output in byte 1
 //
-// Exponents beyond are as good as these. With 34 every average but 0 becomes 512 or more, beyond all outputs: it is more
-// than 2^-24, and x / y more than 1/2, as a normal float has x >= 2^23. With -12 each average, 255 at most, becomes 0. An
-// infinite ratio has the exponent 34; one that is undefined is 0.
+// Exponents are clamped to -12 and 34. With 34 every average but 0 becomes 512 or more, beyond all outputs: it is more
+// than 2^-24, and x / y more than 1/2, as a normal float has x >= 2^23. With -12 every average, at most 255, becomes 0.
+// An infinite ratio has the exponent 34; an undefined ratio is 0.
 
 #include "core/kernel.glsl"
 
@@ -21,13 +21,13 @@ layout(set = 0, binding = 3) writeonly buffer Parameters { uint parameters[]; };
 layout(push_constant) uniform Push {
     uint first_channel;
     uint channel_count;
-    uint input_base;   // channel * stride + base is the place of its scale or zero point, in elements
+    uint input_base;   // channel * stride + base is the offset of its scale or zero point, in elements
     uint input_stride;
     uint output_base;
     uint output_stride;
     uint parameters_base;
 #ifdef ZERO_POINTS
-    uint input_mask;   // 0 where there is no zero point
+    uint input_mask;   // 0 if there is no zero point
     uint output_mask;
 #endif
 } push;
@@ -47,7 +47,7 @@ void compute(uint first, uint input_at, uint output_at)
 
 const uint INFINITE = 0x7F800000u;
 
-// A float from 0 on is a mantissa times 2^(exponent - 150). Denormals are read exactly.
+// A float >= 0 is a mantissa times 2^(exponent - 150). Denormals are read exactly.
 uint mantissa_of(uint pattern)
 {
     uint fraction = pattern & 0x7FFFFFu, normal = fraction | 0x800000u;

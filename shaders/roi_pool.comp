@@ -3,8 +3,9 @@
 #extension GL_EXT_control_flow_attributes : require
 // Maxima of the bins of regions. A row of `rois` has a region's batch entry, and its first and last column and row.
 //
-// An invocation computes a tile of outputs: a row of bins of a region and channel, or one bin. It takes the elements of
-// a bin, in row-major order; or with TO_PARTIALS one split of them. All splits of a bin but the last ones have as many:
+// An invocation computes a tile of outputs: a row of bins of a region and channel, or one bin. It accumulates the
+// elements of a bin, in row-major order, or with TO_PARTIALS one split of them. All splits of a bin except the last
+// ones have the same size:
 //
 //   bin of 3 x 5, 4 splits     0 0 0 0 1
 //                              1 1 1 2 2
@@ -28,20 +29,20 @@ layout(push_constant) uniform Push {
     uint scale_mantissa;   // the scale is scale_mantissa * 2^scale_exponent, with 24 bits
     uint scale_exponent;
     uint roi_stride[2];    // of a region, and of its numbers
-    uint rois_base;        // address + rois_base is the place in the buffer, in elements
+    uint rois_base;        // address + rois_base is the offset in the buffer, in elements
     uint first_output;     // the outputs of this dispatch: the first, and how many
     uint output_count;
     uint tile;             // outputs of an item
-    uint bin_splits;       // of all dispatches
+    uint bin_splits;       // splits of a bin, in all dispatches
     uint split_begin;      // the splits of this dispatch: the first, and how many
     uint split_count;
     uint source_first;     // as in source.glsl
     uint source_count;
     uint source_base;
-    uint target_base;      // number of an output + target_base is its place; TO_PARTIALS: where they begin, in words
+    uint target_base;      // output number + target_base is its offset; TO_PARTIALS: offset of the partials, in words
 } push;
 
-const uint MOST = 1u << 30;  // coordinates beyond are taken for it
+const uint MOST = 1u << 30;  // coordinates are clamped to it
 
 // The pattern of the 32-bit float that has the value of an element.
 uint widened(Bits bits)
@@ -62,11 +63,11 @@ uint widened(Bits bits)
 int scaled(uint coordinate)
 {
     uint magnitude = coordinate & 0x7FFFFFFF, fraction = magnitude & 0x7FFFFF;
-    // The coordinate is mantissa * 2^exponent, with 24 bits: of denormals they are shifted to the left.
+    // The coordinate is mantissa * 2^exponent. A mantissa has 24 bits: denormals are shifted to the left.
     int shift = magnitude < 0x800000 ? 23 - findMSB(max(fraction, 1)) : 0;
     uint mantissa = magnitude < 0x800000 ? fraction << shift : fraction | 0x800000;
     int exponent = int(max(magnitude >> 23, 1)) - 150 - shift;
-    // The product of both has 47 or 48 bits. The upper 24 become those of the float, of two equally near ones the even.
+    // The product of both mantissas has 47 or 48 bits. It is rounded to the upper 24, ties to even.
     uint high, low;
     umulExtended(mantissa, push.scale_mantissa, high, low);
     uint upper = high << 8 | low >> 24, missing = upper < 0x800000 ? 1 : 0, lower = low << missing & 0xFFFFFF;
@@ -81,7 +82,7 @@ int scaled(uint coordinate)
     return coordinate >= 0x80000000 ? negative : positive;
 }
 
-// A batch entry, rounded toward 0; NONE where there is none.
+// A batch entry, rounded toward 0; NONE if there is none.
 uint batch_of(uint pattern)
 {
     uint none = NONE, batch = uint(uintBitsToFloat(min(pattern, 0x4F7FFFFF)));  // the greatest float below 2^32
@@ -89,8 +90,8 @@ uint batch_of(uint pattern)
     return pattern >= 0x80000000 && pattern < 0xBF800000 ? 0 : batch;  // between -1 and 0
 }
 
-// The bins of a region along a dimension: `count` bins of `least` elements, and `more` elements that are distributed. The
-// next bin begins at `begin` + `rest` / count, from `first` on. No product needs more than 32 bits.
+// The bins of a region along a dimension: `count` bins of `least` elements, and `more` elements distributed among them.
+// The next bin begins at `begin` + `rest` / count, from `first` on. No product needs more than 32 bits.
 struct Bins {
     uint count;
     int first;
@@ -100,7 +101,7 @@ struct Bins {
     uint rest;
 };
 
-// Of a region with elements first to last; the next bin is number `at`.
+// The bins of a region with elements first to last; the next bin is number `at`.
 Bins bins_of(uint count, int first, int last, uint at)
 {
     uint size = last < first ? 1 : uint(last - first) + 1, least = size / count, more = size - least * count;
@@ -108,7 +109,7 @@ Bins bins_of(uint count, int first, int last, uint at)
     return Bins(count, first, least, more, at * least + distributed, at * more - distributed * count);
 }
 
-// The elements of the next bin among `size` elements of the input: from begin, before end.
+// The elements of the next bin among `size` elements of the input: begin to end - 1.
 struct Range {
     int begin;
     int end;
@@ -163,7 +164,7 @@ void main()
                 address += y * row_stride + x * column_stride;
             }
             State state = empty_from(first);
-            if (count == 0)  // it has one element, 0
+            if (count == 0)  // an empty bin has one element, 0
                 state = state_of(operand_of(Bits(0)), 0);
             for (uint index = first; index < behind; ++index) {
                 if (!SEGMENTED || address - source_first < source_count)

@@ -1,8 +1,8 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Reductions where the elements of an output are contiguous in memory, and fill a vector of 16 bytes at least: they are
-// read in vectors. An item is an output, or one split of its elements. THREADS invocations share it; neighbouring
+// Reductions where the elements of an output are contiguous in memory, and fill at least a vector of 16 bytes: they are
+// loaded in vectors. An item is an output, or one split of its elements. THREADS invocations share it; neighbouring
 // threads read neighbouring vectors.
 
 #define THREAD_STRIDE 1
@@ -11,7 +11,8 @@
 #include "core/cooperating.glsl"
 
 #ifndef HAS_VECTORS
-// Takes elements `skipped` and later of a vector; those before were taken already. Element 0 has index `index`.
+// Accumulates elements `skipped` and later of a vector; earlier ones are accumulated already. Element 0 has index
+// `index`.
 void take_vector(inout State state, uvec4 vector, uint skipped, uint index)
 {
     [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k)
@@ -23,11 +24,11 @@ void take_vector(inout State state, uvec4 vector, uint skipped, uint index)
 //
 //   elements     begin                        end
 //   vectors      [vector 0][vector 1][vector 2]         if they fill vectors
-//                [vector 0][vector 1]                   if not: the last vector ends with them, and has elements of the
-//                             [vector 2]                vector before it, too: they are skipped, or taken again
+//                [vector 0][vector 1]                   else: the last vector ends with them, and has elements of the
+//                             [vector 2]                vector before it, too: skipped, or accumulated again
 //             [vector 0]                                if they are less than a vector
 //
-// Loops over vectors count from `begin`, because `end` and some vectors may be more than 2^32.
+// Loops over vectors count from `begin`, because `end` and some vectors may exceed 2^32.
 struct Row {
     uint address;  // of element 0 of the output
     uint begin;
@@ -49,7 +50,7 @@ State state_of_elements(Row row)
 {
     uint size = row.end - row.begin, next = thread() * VECTOR_SIZE;
     State state = empty_from(row.first + min(next, row.last));
-    // A vector behind the last one is read as the last one, again; all its elements are skipped.
+    // For a vector past the last one, the last one is loaded again; all its elements are skipped.
     for (; next < size; next += IN_FLIGHT * THREADS * VECTOR_SIZE) {
         uvec4 vectors[IN_FLIGHT];
         [[unroll]] for (uint i = 0; i < IN_FLIGHT; ++i)
@@ -76,8 +77,8 @@ layout(constant_id = 12) const bool SHORT = false;           // rows are so shor
 layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // take_aligned_vectors() is faster
 // clang-format on
 
-// Takes vectors that begin at multiples of 16 bytes, but for those at the ends, and some elements twice. A sum of
-// floats must not even be in this order, which depends on where a row begins.
+// Accumulates vectors that begin at multiples of 16 bytes, except at the ends, and some elements twice. Not for a sum
+// of floats: its order must not depend on where a row begins.
 //
 //   [ first ]                 [ last ]
 //       [ vector ] ... [ vector ]
@@ -90,8 +91,8 @@ void take_aligned_vectors(inout State state, Row row)
     take_vector(state, load_vector(begin + row.last), 0, row.first + row.last);
 }
 
-// Not the loop for threads, with one load: SwiftShader keeps a loop of one iteration as a loop, and it takes a quarter
-// more time. Where elements have to be skipped, the last vector stands outside of the loop.
+// Not the loop for threads, with one load: SwiftShader keeps a loop of one iteration as a loop, which takes a quarter
+// more time. If elements have to be skipped, the last vector is outside of the loop.
 void take_vectors(inout State state, Row row)
 {
     uint size = row.end - row.begin, looped = REPEATABLE ? size : size / VECTOR_SIZE * VECTOR_SIZE, next = 0;
@@ -116,7 +117,7 @@ State state_of_elements(Row row)
 
 #endif
 
-// On a GPU each element is taken in any case: what extremes.glsl loads again may be in no cache any more.
+// A GPU accumulates every element, because those that extremes.glsl loads again may not be in a cache any more.
 #if defined(HAS_INDEX) && !defined(COOPERATING)
 #include "accumulators/extremes.glsl"
 State state_of_row(Row row)

@@ -2,14 +2,15 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Cumulative sums and products: elements, each combined with those before it in its line. An item is a block of a line,
-// or with COLUMNS of the neighbouring lines of a vector. With COOPERATING, THREADS invocations share a block:
+// or with COLUMNS of a vector of neighbouring lines. With COOPERATING, THREADS invocations share a block:
 //
 //   ROWS      line    [vector][vector] | [vector][vector] | ...      COLUMNS   lines   [vector][vector] ...
 //                     |---- item ----|   |---- item ----|                              [vector][vector]
 //                                                                                        item    item
 //
-// An item begins with a state in memory, if there are elements before it; scan_states.comp makes these of the states of
-// blocks, which dispatches with TO_PARTIALS leave. A line of one block begins with what another dispatch left of it.
+// An item begins with a state in memory, if there are elements before it: scan_states.comp combines the states of
+// blocks, which dispatches with TO_PARTIALS write. A line of one block begins with the state that another dispatch
+// wrote.
 
 layout(push_constant) uniform Push {
     uint first_item;     // of this dispatch
@@ -19,7 +20,7 @@ layout(push_constant) uniform Push {
     uint element_count;  // of a line, in this dispatch
     uint block_count;    // of a line
     uint block_size;     // elements; a multiple of a vector's with ROWS
-    uint source_outer;   // strides, and what the address of the first element is
+    uint source_outer;   // strides, and the address of the first element
     uint source_inner;
     uint source_step;
     uint source_base;
@@ -28,9 +29,9 @@ layout(push_constant) uniform Push {
     uint target_step;
     uint target_base;
     uint reversed;       // whether elements follow each other in descending order: steps are negative, modulo 2^32
-    uint exclusive;      // whether elements are left out of what is written in their place
+    uint exclusive;      // whether the value in an element's place excludes the element
     uint begins;         // whether items begin with states
-    uint ends;           // whether they store their states
+    uint ends;           // whether items write their last states
     uint state_outer;    // strides of both, in states
     uint state_inner;
     uint begin_base;     // in words
@@ -53,11 +54,11 @@ const uint LINES = VECTOR_SIZE;
 const uint LINES = 1;
 #endif
 
-// Of the lines of an item: what is known of the elements so far, and the last values.
+// States of the lines of an item, and their last values.
 State lines[LINES];
 Bits last[LINES];
 
-// The next element of a line, and the value that is written in its place.
+// Accumulates the next element of a line, and returns the value to write in its place.
 Bits next_value(uint line, Bits bits, bool exclusive)
 {
     accumulate(lines[line], operand_of(bits), 0);
@@ -89,7 +90,7 @@ uvec4 next_values(uvec4 elements, bool exclusive)
     return values;
 }
 
-// A vector in the order of its line, if `flips` says that this is the opposite one; and back.
+// Reverses a vector from the order of memory to that of its line, or back, if `flips`.
 uvec4 in_order(uvec4 vector, bool flips)
 {
     uvec4 opposite = opposite_of(vector);
@@ -98,7 +99,7 @@ uvec4 in_order(uvec4 vector, bool flips)
 
 #endif
 
-// A block: how many elements of each line, and the address of the first one.
+// A block: the number of elements of each line, and the addresses of the first one.
 struct Block {
     uint count;
     uint source;
@@ -107,7 +108,7 @@ struct Block {
 
 #ifdef COOPERATING
 
-// The states of this thread's elements and of those of all threads before it; `total` is that of all threads.
+// Combines the states of this thread and all threads before it; `total` is the state of all threads.
 State scanned(State state, out State total)
 {
     uint here = gl_LocalInvocationID.x;
@@ -124,7 +125,7 @@ State scanned(State state, out State total)
     return state;
 }
 
-// In each iteration each thread has a vector. All blocks take as many iterations, because of the barriers.
+// In each iteration each thread loads a vector. All blocks run the same number of iterations, because of the barriers.
 void scan(Block block, bool flips, bool exclusive, bool is_item)
 {
     uint source_step = push.source_step, target_step = push.target_step, back = flips ? VECTOR_SIZE - 1 : 0;
@@ -192,7 +193,7 @@ void main()
     Items mine = shared_items_of(item_count);
     uint next = mine.next;
     for (; next < mine.end; next += shared_item_stride()) {
-        // Neighbouring items have neighbouring lines. Divisions take long, and mostly nothing needs them.
+        // Neighbouring items have neighbouring lines. Divisions are slow, and mostly not needed.
         uint line = push.first_item + min(next, item_count - 1), number = 0;
         bool is_item = next < item_count;
         if (block_count != 1) {

@@ -1,9 +1,9 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// States of neighbouring blocks of lines: in the place of each, what those before it in its line combine to, so that
-// its block can begin with that. An item is a group of states of a line. Where lines have several groups, dispatches
-// with TO_PARTIALS come first, which leave the combined state of each group; then these are replaced likewise:
+// Replaces the state of each block by the combined state of those before it in its line, with which the block begins.
+// An item is a group of states of a line. If lines have several groups, dispatches with TO_PARTIALS come first, which
+// write the combined state of each group; then these are replaced likewise:
 //
 //   states    [ 3 1 2 ][ 5 1 1 ][ 2 ]       of groups    [ 6 7 2 ]      replaced   [ 0 6 13 ]
 //   replaced  [ 0 3 4 ][ 6 11 12 ][ 13 ]
@@ -17,12 +17,12 @@ layout(push_constant) uniform Push {
     uint group_count;
     uint group_size;
     uint begins;         // whether groups begin with states
-    uint ends;           // whether they store their states
+    uint ends;           // whether groups write their last states
     uint state_outer;    // strides of both, in states; groups of a line are neighbours
     uint state_inner;
     uint begin_base;     // in words
     uint end_base;
-    uint place_base;     // of those that are replaced
+    uint place_base;     // of the states that are replaced
     uint partials_base;  // of the buffer
 } push;
 

@@ -2,16 +2,16 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_ARB_enhanced_layouts : require
 #extension GL_EXT_control_flow_attributes : require
-// Writes each element to its output if scatter_mark.comp left its number there, the third step of core/scattered.glsl.
-// WRITE names other steps. An item is four elements of the source.
+// Writes each element to its output if scatter_mark.comp marked the output with the element's number, the third step of
+// core/scattered.glsl. WRITE selects other steps. An item is four elements of the source.
 
 #define NO_STATUS
 #define INDICES 0
 #include "core/scattered.glsl"
 
 layout(constant_id = 11) const uint WRITE = 0;  // which elements are written: Write of kernels/scatter.py
-layout(constant_id = 12) const uint LATE = 0;  // the highest bit; 0 where numbers need it: all are written again then
-layout(constant_id = 13) const bool CHECKED = false;  // there is something to do only if `again` says so
+layout(constant_id = 12) const uint LATE = 0;  // the highest bit; 0 if numbers need it: then all are written again
+layout(constant_id = 13) const bool CHECKED = false;  // do nothing unless `again` is set
 
 const bool AGAIN = WRITE == 1, ALL = WRITE == 2, COMPARES = WRITE == 3;
 
@@ -19,7 +19,7 @@ layout(set = 0, binding = 2) readonly buffer Source { uint source[]; };
 layout(set = 0, binding = 2) readonly buffer SourceVectors { uvec4 source_vectors[]; };
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 
-// Address + base is the place in the buffer, in elements.
+// Address + base is the offset in the buffer, in elements.
 layout(push_constant) uniform Push {
     uint first_output;   // the outputs of this dispatch: the first, and how many
     uint output_count;
@@ -65,7 +65,7 @@ void read_push()
     values_base = push.values_base;
 }
 
-// Writes an output. Other invocations may write its neighbours in the word at the same time. But with ALL, no two
+// Writes an output. Other invocations may write its neighbours in the word at the same time. Except with ALL, no two
 // write the same output: the stores are atomic because llvmpipe is faster at these (2x2 on Mesa 22.3: 14.5 ms, not
 // 18.4).
 void write(uint at, Bits bits)
@@ -83,8 +83,8 @@ void write(uint at, Bits bits)
 #endif
 }
 
-// Writes element `number` to output `index`, if the mark there is its own. Says whether it is later than the one that
-// has the mark; with COMPARES, whether the output differs. `packed` is the element itself, if PACKED and of 32 bits.
+// Writes element `number` to output `index`, if the mark there is the element's. Returns whether the element is later
+// than the marked one; with COMPARES, whether the output differs. `packed` is the element, if PACKED and of 32 bits.
 bool take(uint number, uint index, uint packed)
 {
     uint mark = number + 1, marked = mark;

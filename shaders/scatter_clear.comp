@@ -8,11 +8,11 @@
 layout(set = 0, binding = 1) buffer Values { uint values[]; };
 layout(set = 0, binding = 1) buffer ValueVectors { uvec4 value_vectors[]; };
 
-// Address + base is the place in the buffer, in elements.
+// Address + base is the offset in the buffer, in elements.
 layout(push_constant) uniform Push {
     uint first_output;  // the outputs of this dispatch: the first, and how many
     uint output_count;
-    uint size[4];  // of source and indices; outputs have the first two sizes, and those of a plane of their own
+    uint size[4];  // of source and indices; outputs have the first two sizes, and those of `plane`
     uint plane[2];
     uint values_stride[4];
     uint values_first;  // the bound segment of the outputs: its first element, and the size of a full segment

@@ -8,10 +8,10 @@
 #define INDICES 1
 #include "core/scattered.glsl"
 
-layout(constant_id = 11) const bool REPORTS = false;  // hand on what `scatter` left in `again`, and nothing else
-layout(constant_id = 12) const bool CHECKED = false;  // there is something to do only if `again` says so
+layout(constant_id = 11) const bool REPORTS = false;  // only copy the bit of `scatter` from `again` to the status
+layout(constant_id = 12) const bool CHECKED = false;  // do nothing unless `again` is set
 
-// Address + base is the place in the buffer, in elements.
+// Address + base is the offset in the buffer, in elements.
 layout(push_constant) uniform Push {
     uint first_output;   // the outputs of this dispatch: the first, and how many
     uint output_count;

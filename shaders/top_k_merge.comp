@@ -2,14 +2,14 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // TOP_K, the second step: merges the lists of a line, two by two, and keeps the first entries. An item is item_size
-// neighbouring entries of a merged list. Those of either list that come before them are counted by binary search:
+// neighbouring entries of a merged list. A binary search counts the entries of either list that come before them:
 //
 //   list a   [ 9 8 5 5 2 ]           merged   [ 9 8 7 6 | 5 5 5 3 | ... ]
 //   list b   [ 7 6 5 3 1 ]                    item 1: 2 entries of a, and 2 of b, come before it
 //
 // (Green, Odeh, Birk: Merge path, 2014.) In each iteration HALF entries are merged with HALF others; the first half of
-// the result is written. The next HALF entries are loaded from the list whose last loaded entry comes first: all that
-// is not loaded yet comes after that entry, and so after what is written (Inoue et al.: AA-sort, 2007).
+// the result is written. The next HALF entries are loaded from the list whose last loaded entry comes first: all
+// entries that are not loaded yet come after that entry, and so after those written (Inoue et al.: AA-sort, 2007).
 
 layout(push_constant) uniform Push {
     uint first_item;    // of this dispatch
@@ -31,7 +31,7 @@ layout(set = 0, binding = 2) buffer Target { uint target[]; };
 
 const uint HALF = 4;
 
-// Entry `number` of all that are merged becomes entry i; an absent one if it is none of its list.
+// Loads entry `number` of all lists as entry i; an absent entry unless `is_entry`.
 void load_entry(uint i, uint number, bool is_entry)
 {
     uint at = push.source_base + (is_entry ? number : 0) * ENTRY_WORDS, index = source[at], none = NONE;
@@ -54,7 +54,7 @@ void main()
     Items mine = items_of(push.item_count);
     uint next = mine.next;
     for (; next < mine.end; next += ITEM_STRIDE) {
-        // Divisions take long, and mostly nothing needs them.
+        // Divisions are slow, and mostly not needed.
         uint list = push.first_item + next, begin = 0;
         if (items_of_list != 1) {
             begin = list % items_of_list * item_size;
@@ -62,13 +62,13 @@ void main()
         }
         uint count_a = list_size, count_b = second_size, a = list * (list_size + second_size);
         if (list_count % 2 == 1) {
-            // The last list of a line is alone.
+            // The last list of a line has no partner.
             uint line = list / merged_count, pair = list - line * merged_count;
             a -= line * second_size;
             count_b = pair == merged_count - 1 ? 0 : second_size;
         }
         uint b = a + list_size, end = min(begin + item_size, merged_size);
-        // How many of these are of list a: between low and high.
+        // The number of these in list a: between low and high.
         uint before = min(begin, count_a + count_b), low = before - min(before, count_b), high = min(before, count_a);
         while (low < high) {
             uint middle = (low + high) / 2, above = middle + 1;
@@ -79,13 +79,13 @@ void main()
             high = b_first ? middle : high;
         }
         uint next_a = low, next_b = before - low, target_place = push.target_base + list * merged_size * ENTRY_WORDS;
-        // The first iteration loads from list a, and writes nothing: all of the first half comes before what is loaded.
+        // The first iteration loads from list a, and writes nothing: the first half comes before all loaded entries.
         [[unroll]] for (uint i = 0; i < HALF; ++i) {
             keys[i] = HIGHEST;
             indices[i] = 0;
         }
         bool from_b = false;
-        // The last entry that was loaded from the other list; that of list b, at first: it comes before all others.
+        // The last entry loaded from the other list. At first that is list b, with an entry before all others.
         Bits last_key = HIGHEST;
         uint last_index = 0;
         for (uint rank = begin - HALF; rank + HALF < end + HALF; rank += HALF) {

@@ -2,18 +2,18 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // TOP_K, the first step: sorted lists of elements. An item sorts the first elements of groups, eight at a time, and
-// keeps the first LIST of them all. Of eight neighbouring groups each has every eighth element, so that rows of eight
+// keeps the first LIST of them all. Each of eight neighbouring groups has every eighth element, so that rows of eight
 // elements are loaded:
 //
 //   line    [ row ][ row ][ row ][ row ] ... [ row ] ...     with 2 rows a group
 //           |- 8 groups -||- 8 groups -| ...
 //           |--------- item 0 ---------||--- item 1 --- ...
 //
-// With groups of one element these are all elements. Where groups are chosen, an item sorts the elements of the groups
-// that the entries of lists belong to; with groups of one element it merges these lists.
+// With groups of one element, an item sorts all elements. If groups are chosen, an item sorts the elements of the
+// groups that the entries of lists belong to; with groups of one element it merges these lists.
 //
-// All are comparisons and selects of registers, so that invocations do the same whatever the elements are. How many they
-// sort depends on the elements: those that come after the last one of a full list are dropped.
+// All steps are comparisons and selects of registers, so that invocations execute the same for any elements. How many
+// elements they sort varies: those that come after the last one of a full list are dropped.
 
 layout(push_constant) uniform Push {
     uint first_item;     // of this dispatch
@@ -33,7 +33,7 @@ layout(push_constant) uniform Push {
     uint inner_stride;
     uint inner_size;
     uint element_stride;
-    uint source_base;    // address + source_base is the place in the buffer, in elements
+    uint source_base;    // address + source_base is the offset in the buffer, in elements
     uint target_base;    // of the lists that are written, in words
 } push;
 
@@ -56,7 +56,7 @@ void sort_entries(uint i)
     order(i + 1, i + 2), order(i + 3, i + 4), order(i + 5, i + 6);
 }
 
-// Batcher's bitonic merge: sorts 8 entries, where some are in order and those behind them in reverse.
+// Batcher's bitonic merge: sorts 8 entries, where some are in order and those after them in reverse.
 void merge_entries(uint i)
 {
     order(i, i + 4), order(i + 1, i + 5), order(i + 2, i + 6), order(i + 3, i + 7);
@@ -68,7 +68,7 @@ void merge_entries(uint i)
 Bits last_key;
 uint last_index;
 
-// Entry a becomes entry b, and b an absent one.
+// Moves entry b to a; b becomes absent.
 void move_entry(uint a, uint b)
 {
     keys[a] = keys[b];
@@ -92,8 +92,8 @@ void clear_list()
     }
 }
 
-// A stage of a bitonic merge: orders entries of `from` that are half a list apart, and shuffles them to `to`, where those
-// for the next stage are half a list apart (Stone: Parallel processing with the perfect shuffle, 1971).
+// A stage of a bitonic merge: orders entries of `from` that are half a list apart, and shuffles them to `to`, where
+// those for the next stage are half a list apart (Stone: Parallel processing with the perfect shuffle, 1971).
 void merge_stage(uint from, uint to)
 {
     [[unroll]] for (uint i = 0; i < LIST / 2; ++i) {
@@ -108,7 +108,7 @@ void merge_stage(uint from, uint to)
     }
 }
 
-// Merges 16 sorted entries with the list, which loses its last ones.
+// Merges 16 sorted entries with the list, which drops its last ones.
 void merge_list()
 {
     [[unroll]] for (uint i = 0; i < 16; ++i) {
@@ -136,7 +136,7 @@ void merge_list() {}
 
 #endif
 
-// Without an index of an array that is not constant: Mesa 22.3 takes 14 s to compile that.
+// No dynamic index of an array: Mesa 22.3 takes 14 s to compile one.
 uint list_index(uint i)
 {
     uint index = list_indices[0];
@@ -219,7 +219,7 @@ void main()
                     [[unroll]] for (uint i = 0; i < 8; ++i) {
                         uint index = first_element + at[i], none = NONE;
                         set_entry(16, loaded[i], at[i] < element_count ? index : none);
-                        // Indices ascend: of equal elements the first stays.
+                        // Indices ascend, so the first of equal elements stays.
                         bool wins = any(bvec2(is_higher(keys[16], keys[8 + i]), row == 0));
                         keys[8 + i] = wins ? keys[16] : keys[8 + i];
                         indices[8 + i] = wins ? indices[16] : indices[8 + i];
@@ -232,10 +232,10 @@ void main()
                     keys[i] = drops ? lowest : keys[i];
                     indices[i] = drops ? none : indices[i];
                 }
-                // Behind an entry that is dropped, all of its list are.
+                // After a dropped entry, all entries of its list are dropped.
                 place |= indices[15] == NONE ? chosen_mask : 7;
                 sort_entries(8);
-                // Where there are no others, GPUs and SwiftShader merge nothing.
+                // Without other entries, GPUs and SwiftShader merge nothing.
                 if (is_empty) {
                     [[unroll]] for (uint i = 0; i < 8; ++i)
                         move_entry(i, 8 + i);

@@ -1,7 +1,7 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// TOP_K, the last step: writes the entries of one list a line to the outputs, which are packed. An item is an output.
+// TOP_K, the last step: writes the entries of one list per line to packed outputs. An item is an output.
 
 layout(push_constant) uniform Push {
     uint first_item;     // of this dispatch
