@@ -1,1 +1,1 @@
-"""How an operator runs: from a descriptor and a device's limits to a plan."""
+"""Lowering: from a descriptor and a device's limits to a plan."""

@@ -1,4 +1,4 @@
-"""Accumulators: how the elements of an output are combined. All but `Last` are files in shaders/accumulators."""
+"""Accumulators: how the elements of an output combine. All except `Last` are files in shaders/accumulators."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dmlgpu.descriptors.reduction import EXACT_SQUARES_WORDS, EXACT_WORDS, Reduc
 
 @dataclass(frozen=True)
 class Accumulator(ABC):
-    """What planning asks of an accumulator. Its fields are its specialization constants, two at most."""
+    """The properties that planning needs. The fields are specialization constants, at most two."""
 
     name: ClassVar[str]
     has_index: ClassVar[bool] = False
-    """Whether a result is an element, which has an index. Kernels over axes have a binding for each."""
+    """Whether a result is an element, with an index. Kernels over axes bind both."""
 
     @property
     def needs_count(self) -> bool:
@@ -25,12 +25,12 @@ class Accumulator(ABC):
         return False
 
     def loads(self, elements: int = 1) -> int:
-        """Loads that one load of so many elements counts as: more where accumulating an element is a loop."""
+        """Loads that one load of `elements` elements counts as: more if accumulating an element is a loop."""
         return 1
 
     @property
     def exact(self) -> Accumulator | None:
-        """What gives the same result, but rounds sums of floats once; None where that is not supported."""
+        """The accumulator with the same result that rounds sums of floats once; None if there is none."""
         return self
 
     @abstractmethod
@@ -38,7 +38,7 @@ class Accumulator(ABC):
         """Words of a state in memory."""
 
     def partial_words(self, data_type: DataType) -> int:
-        """Words of a partial result, as a first pass leaves it: that of an average has its count, too."""
+        """Words of a partial result in memory: a state, and for averages the count."""
         return self.state_words(data_type) + self.needs_count
 
     def state_registers(self, data_type: DataType) -> int:
@@ -47,13 +47,13 @@ class Accumulator(ABC):
 
 
 def _words_of(data_type: DataType) -> int:
-    """Words of the bits of an element in a stored state."""
+    """Words of an element's bits in a stored state."""
     return max(1, data_type.bits // 32)
 
 
 @dataclass(frozen=True)
 class Selection(Accumulator):
-    """One of the elements: the greatest or least, and of equal ones the first or last (selection.glsl)."""
+    """The greatest or least element, the first or last of equal ones (selection.glsl)."""
 
     minimum: bool = False
     last: bool = False
@@ -62,7 +62,7 @@ class Selection(Accumulator):
     has_index: ClassVar = True
 
     def state_words(self, data_type: DataType) -> int:
-        """As stored: an index and the bits of an element."""
+        """The index and the bits of an element."""
         return 1 + _words_of(data_type)
 
     def state_registers(self, data_type: DataType) -> int:
@@ -71,14 +71,14 @@ class Selection(Accumulator):
 
 
 class SumResult(enum.IntEnum):
-    """What is made of a sum (sum.glsl)."""
+    """The result that is computed from a sum (sum.glsl)."""
 
     SUM = 0
     AVERAGE = 1
     ROOT = 2
     LOGARITHM = 3
     WORD = 4
-    """A word of the stored state (exact.glsl alone)."""
+    """A word of the stored state (only exact.glsl)."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Sum(Accumulator):
     """A sum of floats (sum.glsl)."""
 
     power: int = 0
-    """Of the elements' absolute values; 0: the elements as they are."""
+    """Power of the elements' absolute values; 0: the elements unchanged."""
     result: SumResult = SumResult.SUM
 
     name: ClassVar = "sum"
@@ -97,12 +97,12 @@ class Sum(Accumulator):
         return self.result is SumResult.AVERAGE
 
     def loads(self, elements: int = 1) -> int:
-        """More with a power above 2: each element then has a loop over its bits."""
+        """More with a power above 2: each element then needs a loop over the power's bits."""
         return 1 + elements * self.power.bit_length() if self.power > 2 else 1
 
     @property
     def exact(self) -> Accumulator | None:
-        """For sums of elements, of absolute values and of squares, for averages, and for the roots of squares."""
+        """Exists for sums of elements, absolute values and squares, for averages, and for roots of sums of squares."""
         if self.power == 2 and self.result in (SumResult.SUM, SumResult.ROOT):
             return ExactSquares(self.power, self.result)
         if self.power < 2 and self.result in (SumResult.SUM, SumResult.AVERAGE):
@@ -110,7 +110,7 @@ class Sum(Accumulator):
         return None
 
     def state_words(self, data_type: DataType) -> int:
-        """As stored: the sum as two floats, and which infinities and NaN there are."""
+        """The sum as two floats, and which infinities and NaN occurred."""
         return 4
 
 
@@ -119,7 +119,7 @@ class ExactSum(Accumulator):
     """A sum of floats that is rounded once (exact.glsl)."""
 
     power: int = 0
-    """Of the elements' absolute values; 0: the elements as they are."""
+    """Power of the elements' absolute values; 0: the elements unchanged."""
     result: SumResult = SumResult.SUM
 
     name: ClassVar = "exact"
@@ -130,7 +130,7 @@ class ExactSum(Accumulator):
         return self.result is SumResult.AVERAGE
 
     def state_words(self, data_type: DataType) -> int:
-        """As stored: the sum as an integer, and which infinities and NaN there are."""
+        """The sum as an integer, and which infinities and NaN occurred."""
         return 4 if data_type.bits == 16 else EXACT_WORDS
 
 
@@ -141,7 +141,7 @@ class ExactSquares(ExactSum):
     name: ClassVar = "squares"
 
     def state_words(self, data_type: DataType) -> int:
-        """As stored: the sum as an integer, and which infinities and NaN there are."""
+        """The sum as an integer, and which infinities and NaN occurred."""
         return 5 if data_type.bits == 16 else EXACT_SQUARES_WORDS
 
 
@@ -153,11 +153,11 @@ class Product(Accumulator):
 
     @property
     def exact(self) -> Accumulator | None:
-        """It is no sum."""
+        """None: it is not a sum."""
         return None
 
     def state_words(self, data_type: DataType) -> int:
-        """As stored: mantissa, exponent, sign, the greatest and the least magnitude."""
+        """Mantissa, exponent, sign, the greatest and the least magnitude."""
         return 5
 
 
@@ -169,11 +169,11 @@ class CumulativeSum(Accumulator):
 
     @property
     def exact(self) -> Accumulator | None:
-        """Not yet supported."""
+        """None: not yet supported."""
         return None
 
     def state_words(self, data_type: DataType) -> int:
-        """As stored: the sum as two floats, their scale, and which infinities and NaN there are."""
+        """The sum as two floats, their scale, and which infinities and NaN occurred."""
         return 5
 
 
@@ -185,41 +185,41 @@ class LogSumExp(Accumulator):
 
     @property
     def exact(self) -> Accumulator | None:
-        """Exponentials are rounded."""
+        """None: exponentials are rounded."""
         return None
 
     def state_words(self, data_type: DataType) -> int:
-        """As stored: the shift, the sum as two floats, infinities and NaN, the least pattern."""
+        """The shift, the sum as two floats, infinities and NaN, the least pattern."""
         return 6
 
 
 @dataclass(frozen=True)
 class Integer(Accumulator):
-    """A sum or a product of integers, modulo 2^bits, or 2^32 of those with fewer bits (integer.glsl)."""
+    """A sum or a product of integers modulo 2^bits, or modulo 2^32 if they have fewer bits (integer.glsl)."""
 
     power: int = 0
-    """Of the elements' absolute values, 1 or 2; 0: the elements as they are."""
+    """Power of the elements' absolute values, 1 or 2; 0: the elements unchanged."""
     multiplies: bool = False
 
     name: ClassVar = "integer"
 
     def state_words(self, data_type: DataType) -> int:
-        """As stored: the sum or the product."""
+        """The sum or the product."""
         return _words_of(data_type)
 
 
 @dataclass(frozen=True)
 class Last(Accumulator):
-    """The last of some elements, or 0 where there is none (scattered.glsl)."""
+    """The last element, or 0 if there is none (scattered.glsl)."""
 
     name: ClassVar = "last"
 
     def state_words(self, data_type: DataType) -> int:
-        """Elements are never combined in two passes."""
+        """0: elements are never combined in two passes."""
         return 0
 
 
-# Of elements that are floats, and of integers.
+# Accumulators of floats, and of integers.
 _OF_FLOATS: dict[ReduceFunction, Accumulator] = {
     ReduceFunction.AVERAGE: Sum(result=SumResult.AVERAGE),
     ReduceFunction.L1: Sum(power=1),
@@ -243,5 +243,5 @@ _OF_INTEGERS: dict[ReduceFunction, Accumulator] = {
 
 
 def accumulator_of(function: ReduceFunction, data_type: DataType) -> Accumulator:
-    """What computes a function of REDUCE on elements of a type."""
+    """The accumulator of a function of REDUCE for elements of a type."""
     return (_OF_FLOATS if data_type.is_float else _OF_INTEGERS)[function]

@@ -1,4 +1,4 @@
-"""Index arithmetic of plans: merging dimensions, and which memory a range of outputs reads or writes."""
+"""Index arithmetic of plans: merged dimensions, and the memory that a range of outputs reads or writes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from itertools import pairwise
 
 @dataclass(frozen=True)
 class Dim:
-    """A dimension: how many elements, how far apart."""
+    """A dimension: its number of elements, and their stride."""
 
     size: int
     stride: int
 
 
 def power_of_2(number: int) -> int:
-    """The greatest power of 2 that is not above a number; 1 below 1."""
+    """The greatest power of 2 up to a number; 1 for numbers below 1."""
     return 1 << max(number, 1).bit_length() - 1
 
 
 def even_part(count: int, most: int) -> int:
-    """The size of the parts of `count`: as few equal ones as there can be with at most `most` each, or 1.
+    """The size of the fewest equal parts of `count` with at most `most` each; at least 1.
 
     The last part may be smaller.
     """
@@ -63,14 +63,14 @@ def coordinate_ranges(sizes: Sequence[int], begin: int, end: int) -> tuple[tuple
 
 
 def segments_touched(low: int, high: int, dims: Sequence[Dim], size: int) -> tuple[int, ...]:
-    """The segments of `size` elements that contain an address from low to high, plus any offset of these dims."""
+    """The segments of `size` elements that contain an address from low to high plus an offset of these dims."""
     far = max(dims, key=lambda dim: dim.stride, default=Dim(1, 0))
     if far.stride > size:
         near = [dim for dim in dims if dim is not far]
         offsets = range(0, far.size * far.stride, far.stride)
         found = {s for offset in offsets for s in segments_touched(low + offset, high + offset, near, size)}
         return tuple(sorted(found))
-    # No stride is longer than a segment: between the first and the last one none is left out.
+    # No stride exceeds a segment, so no segment between the first and the last is skipped.
     high += sum((dim.size - 1) * dim.stride for dim in dims)
     return tuple(range(low // size, high // size + 1))
 
@@ -78,12 +78,12 @@ def segments_touched(low: int, high: int, dims: Sequence[Dim], size: int) -> tup
 def runs_of_segments(
     first: int, dims: Sequence[Dim], reach: int, size: int, begin: int = 0
 ) -> Iterator[tuple[range, int | None]]:
-    """Divides rows into runs whose elements lie in one segment of `size` elements each; a row in several is a run.
+    """Divides rows into runs in one segment of `size` elements each; a row in several segments is a separate run.
 
     Args:
         first: the address of the first row.
-        dims: of the rows, the outermost first.
-        reach: from the first address of a row to its last.
+        dims: the dimensions of the rows, the outermost first.
+        reach: the last address of a row minus its first.
         size: elements of a segment.
         begin: the number of the first row.
 
@@ -101,12 +101,12 @@ def runs_of_segments(
     rows, together = math.prod(dim.size for dim in inner), reach + sum((dim.size - 1) * dim.stride for dim in inner)
     while i < outer.size:
         address = first + i * outer.stride
-        left = (address // size + 1) * size - 1 - address - together  # elements of the segment behind these rows
+        left = (address // size + 1) * size - 1 - address - together  # elements of the segment after these rows
         if left < 0:
             yield from runs_of_segments(address, inner, reach, size, begin + i * rows)
             i += 1
             continue
-        # With a stride of 0 all have the same elements, and would be one run.
+        # The stride is not 0: then all rows have the same elements, and are one run.
         end = min(outer.size, i + left // outer.stride + 1)
         yield range(begin + i * rows, begin + end * rows), address // size
         i = end

@@ -1,4 +1,4 @@
-"""What a plan has to keep to on a device."""
+"""The limits of plans on a device."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from dmlgpu.lowering.geometry import power_of_2
 IN_FLIGHT = 4
 # Segments begin with a vector of 16 bytes (source.glsl), and with an item of four elements (scattered.glsl).
 _SEGMENT_ALIGNMENT = 32
-# Long plans of a CPU (`Limits.of_plan`): up to _LONGER times as long; every device allows _GROUPS workgroups.
+# Long plans on a CPU (`Limits.of_plan`): dispatches up to _LONGER times as long, of up to _GROUPS workgroups.
 _WIDER_FROM, _LONGER_FROM = 16, 8
 _WIDER, _LONGER, _GROUPS = 8, 64, (1 << 16) - 1
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a plan has to keep to on a device."""
+    """The limits of a plan on a device."""
 
-    # What Vulkan says, and how many invocations we chose within that.
+    # Limits of Vulkan, and numbers of invocations that we chose within them.
 
     segment_bytes: int
     """Bytes of the largest buffer, a multiple of 256."""
@@ -32,35 +32,35 @@ class Limits:
     """Workgroups of a dispatch; the same for every shape, so that shapes share a pipeline. Long plans have more
     (`of_plan`)."""
 
-    # What we chose for a class of devices.
+    # Numbers that we chose for a class of devices.
 
     partial_bytes: int = 1 << 20
-    """Bytes of the partials of a first pass, at most, or a sixteenth of the source's where that is more; more only
-    where the partials of one output are. No more than a segment."""
+    """Maximum of bytes of the partials of a first pass, or a sixteenth of the source's if that is more; exceeded only
+    if one output has more. At most a segment."""
     intermediate_bytes: int = 16 << 20
-    """Bytes of the intermediates that a kernel's own dispatches hand on, at most, or a sixteenth of the source's; of
+    """Maximum of bytes of the intermediates between a kernel's dispatches, or a sixteenth of the source's; for
     separable passes also of the outputs'."""
     dispatch_elements: int = 1 << 24
-    """Elements that a dispatch loads, about: a slow device of its kind is done within 200 ms."""
+    """Approximate maximum of elements per dispatch, so that a slow device of the class finishes within 200 ms."""
     dispatch_count: int = 2048
-    """Dispatches of a plan, at most: planning takes some 50 us for each."""
+    """Maximum of dispatches per plan: planning takes about 50 us for each."""
     simd_width: int = 8
-    """Invocations that work on neighbouring items, while others work elsewhere: on a CPU driver those of a SIMD vector,
-    so that a core goes on reading where it has read; on a GPU all (kernel.glsl)."""
+    """Number of invocations on neighbouring items: on a CPU driver those of a SIMD vector, so that a core continues to
+    read where it stopped; on a GPU all (kernel.glsl)."""
     least_loads: int = 1024
-    """Loads of an invocation, at least, where several share an output and leave partials for a second pass."""
+    """Minimum of loads per invocation if several share an output and write partials for a second pass."""
     cooperating: bool = False
-    """Whether neighbouring invocations should read neighbouring memory, as on a GPU. On a CPU driver they are a SIMD
-    vector, but read one after the other, and a barrier costs more than a row."""
+    """Whether neighbouring invocations should load neighbouring memory, as on a GPU. On a CPU driver they are a SIMD
+    vector, but load one after the other, and a barrier costs more than a row."""
 
-    # What a driver does badly.
+    # Weaknesses of drivers.
 
     invocation_loads: int = 1 << 14
-    """Loads of an invocation, at most. Wherever a loop begins, that counts as a load, too.
+    """Maximum of loads per invocation. The start of a loop counts as a load.
 
-    llvmpipe (Mesa 22.3; no longer with 25.0) ends every loop without a word once it has counted 65,535 iterations of
-    all loops of the invocations of a SIMD vector. tests/host/test_loops.py reads its counter: iterations <= 3.5 x
-    loads + 20. Where a plan has more all the same, the shader tells (ended_early in kernel.glsl).
+    llvmpipe (Mesa 22.3, not 25.0) silently ends every loop after 65,535 iterations, counted over all loops of the
+    invocations of a SIMD vector. tests/host/test_loops.py reads its counter: iterations <= 3.5 x loads + 20. If a plan
+    has more anyway, the shader reports it (ended_early in kernel.glsl).
     """
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
@@ -71,7 +71,7 @@ class Limits:
         if self.segment_bytes % 256:
             raise ValueError(f"Limits.segment_bytes: {self.segment_bytes} is not allowed; allowed are multiples of 256")
 
-    # Kept, as planning asks for these hundreds of times.
+    # Cached, because planning reads these hundreds of times.
 
     @cached_property
     def invocations(self) -> int:
@@ -80,39 +80,39 @@ class Limits:
 
     @cached_property
     def item_stride(self) -> int:
-        """How far apart an invocation's items are: a divisor of all invocations, at least 2^-16 of them."""
+        """Distance between an invocation's items: a divisor of the number of invocations, at least 2^-16 of it."""
         return max(math.gcd(self.simd_width, self.invocations), -(-self.invocations >> 16))
 
     def at_once(self, threads: int = 1) -> int:
-        """Items in work at a time, with this number of invocations for each."""
+        """Number of items at a time, with `threads` invocations for each."""
         return self.invocations // self.item_stride * self.item_stride if threads == 1 else self.invocations // threads
 
     def loads(self, items: int, each: int, threads: int = 1) -> int:
-        """Loads of an invocation whose dispatch has so many items of so many loads each; an item itself counts as one.
+        """Loads of an invocation in a dispatch of `items` items with `each` loads; an item itself counts as one.
 
         `threads`: invocations that share an item.
         """
         return -(-items // self.at_once(threads)) * (1 + each)
 
     def most_items(self, each: int, threads: int = 1) -> int:
-        """Items of a dispatch, at most, each with so many loads; 0 where one item has too many."""
+        """Maximum of items per dispatch, with `each` loads per item; 0 if one item has too many."""
         return self.invocation_loads // (1 + each) * self.at_once(threads)
 
     @property
     def busy_invocations(self) -> int:
-        """Invocations that keep the device busy. On a GPU each has IN_FLIGHT loads under way."""
+        """Number of invocations that keep the device busy. On a GPU each has IN_FLIGHT loads in flight."""
         return max(1, self.invocations // IN_FLIGHT) if self.cooperating else self.invocations
 
     @property
     def most_threads(self) -> int:
-        """Invocations of a workgroup that can share an item: a power of 2 that divides the workgroup."""
+        """Maximum of invocations that share an item: a power of 2 that divides the workgroup."""
         return self.group_size & -self.group_size if self.cooperating else 1
 
     def of_plan(self, elements: int) -> Limits:
-        """The limits of a plan whose dispatches load so many elements.
+        """The limits of a plan whose dispatches load `elements` elements.
 
-        On a CPU, which no watchdog resets, a plan of _WIDER_FROM dispatches or more gets _WIDER times the workgroups,
-        so that loops stay short. One of 2/_LONGER_FROM or more of the dispatches that it may have gets longer ones.
+        On a CPU, which has no watchdog, a plan of _WIDER_FROM dispatches or more has _WIDER times the workgroups, so
+        that loops stay short. One of 2/_LONGER_FROM of `dispatch_count` or more has longer dispatches.
         """
         dispatches = elements // self.dispatch_elements
         if self.cooperating or dispatches < _WIDER_FROM:
@@ -126,9 +126,9 @@ class Limits:
         )
 
     def full_segment(self, tensor: TensorDesc) -> int:
-        """Bytes of a segment of memory made for a tensor; the last one may have fewer.
+        """Bytes of a segment of memory that is allocated for a tensor; the last one may have fewer.
 
-        They end with whole inner dimensions of the tensor where that is at least 7/8 of `segment_bytes`.
+        Segments end with whole inner dimensions of the tensor if these fill at least 7/8 of `segment_bytes`.
         """
         if tensor.size_in_bytes <= self.segment_bytes:
             return self.segment_bytes

@@ -1,4 +1,4 @@
-"""How every operator runs: from a descriptor and a device's limits to a plan."""
+"""Lowers operators: from a descriptor and a device's limits to a plan."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ def lower(
     flags: ExecutionFlags = ExecutionFlags.NONE,
     memory: tuple[int, ...] = (),
 ) -> Plan:
-    """The plan of an operator on a device of these limits.
+    """The plan of an operator on a device with these limits.
 
     Args:
         desc: the operator.
-        limits: those of the device.
+        limits: the device's limits.
         kernel: the kernel of the first pass, by name; None: the first of the list that fits.
-        flags: how it is computed.
-        memory: bytes of a full segment of each input and output; empty: each has memory made for it.
+        flags: the execution flags.
+        memory: bytes of a full segment of each input and output; empty: each has newly allocated memory.
 
     Raises:
-        DescriptorError: the operator cannot be computed by the kernel that is asked for, or with these flags, or not
-            within the limits.
+        DescriptorError: the operator cannot be computed by the requested kernel, with these flags, or within the
+            limits.
     """
     problems = problems_with(desc, flags)
     memory = memory or tuple(map(limits.full_segment, (*desc.inputs, *desc.outputs)))
@@ -72,7 +72,7 @@ def lower(
     kernels, passed_over = _chosen(desc, problems, limits, kernel)
     plan_limits = limits.of_plan(sum([one.elements for one in kernels]))
     if plan_limits != limits:
-        # More workgroups have smaller tiles, with which another kernel may be the first that fits.
+        # With more workgroups tiles are smaller, and another kernel may be the first that fits.
         kernels, passed_over = _chosen(desc, problems, plan_limits, kernel)
     elements = sum([one.elements for one in kernels])
     dispatches, partial_bytes = _cut(desc, kernels, plan_limits, elements)
@@ -92,7 +92,7 @@ def lower(
 def _segment_size_of(
     desc: OperatorDesc, limits: Limits, memory: tuple[int, ...]
 ) -> Callable[[Source | OutputTensor], int]:
-    """The elements of a full segment, of each tensor of an operator and of its intermediates."""
+    """A function from a tensor of an operator, or an intermediate, to the elements of its full segments."""
     first = {Role.INPUT: 0, Role.OUTPUT: len(desc.inputs)}
 
     def segment_size(of: Source | OutputTensor) -> int:
@@ -103,14 +103,14 @@ def _segment_size_of(
 
 
 def _intermediates(problems: Sequence[Problem]) -> tuple[TensorDesc, ...]:
-    """What one problem leaves for another."""
+    """The tensors that one problem writes for another."""
     between = [output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE]
     return tuple([output.tensor for output in sorted(between, key=lambda output: output.number)])
 
 
 # Choose
 
-# By domain, in the order in which they are tried; the last one fits every problem.
+# Kernels by domain, in the order in which they are tried; the last one fits every problem.
 KERNELS: dict[type, tuple[type[Kernel], ...]] = {
     Axes: (Rows, Columns, Reduce),
     Windows: (PoolSmall, PoolSeparable, PoolDirect),
@@ -121,13 +121,13 @@ KERNELS: dict[type, tuple[type[Kernel], ...]] = {
     Requantized: (Requantize,),
     Prefixes: (Scan,),
 }
-# Of exact sums.
+# Kernels of exact sums.
 _EXACT: dict[type, tuple[type[Kernel], ...]] = {
     Axes: (ExactRows, ExactColumns, ExactReduce),
     Windows: (ExactPoolSmall, ExactPoolDirect),
 }
 
-# What runs, by its variant.
+# Descriptions of variants.
 DESCRIPTIONS: dict[str, str] = COMBINE | {
     name: text
     for kernels in (*_EXACT.values(), *KERNELS.values())
@@ -147,7 +147,7 @@ def _chosen(
     """The kernels of all problems, and why others were passed over."""
     kernels, passed_over, first_intermediate = [], dict[str, str](), len(_intermediates(problems))
     for problem in problems:
-        # Each domain has kernels of its own.
+        # `wanted` may be a kernel of another problem's domain.
         kinds = _kernels_of(problem)
         others = {kind.name for other in problems for kind in _kernels_of(other) if kind not in kinds}
         candidates = [kind(problem, limits, first_intermediate) for kind in kinds]
@@ -180,7 +180,7 @@ def _choose(desc: OperatorDesc, candidates: Sequence[Kernel], wanted: str | None
 def _cut(
     desc: OperatorDesc, kernels: Sequence[Kernel], limits: Limits, elements: int
 ) -> tuple[tuple[Dispatch, ...], int]:
-    """The dispatches of all kernels, and the bytes of the partials that any leaves."""
+    """The dispatches of all kernels, and the maximum of bytes of their partials."""
     planned = itertools.chain.from_iterable([kernel.dispatches() for kernel in kernels])
     too_much = elements > limits.dispatch_count * limits.dispatch_elements
     pairs = list(itertools.islice(planned, 0 if too_much else limits.dispatch_count))

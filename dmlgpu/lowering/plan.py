@@ -1,9 +1,9 @@
 """Plans: the dispatches of an operator, as frozen values that can be compared, hashed and printed.
 
-A tensor lies in memory as segments of at most `Limits.segment_bytes`, as a shader can see no more at once. Most tensors
-are one segment. How long the others' segments are depends on the tensor that the memory was made for, of which this one
-may be a view. A dispatch reads one segment of the input. Where the elements of an output lie in several, each segment
-gives partials, and a second pass combines them (`combine.comp`). docs/architecture.md has a picture.
+A tensor is stored in segments of at most `Limits.segment_bytes`, because a shader can bind no more. Most tensors have
+one segment. The size of several depends on the tensor that the memory was allocated for, of which this one may be a
+view. A dispatch reads one segment of the input. If the elements of an output are in several, a dispatch per segment
+writes partials, and a second pass combines them (`combine.comp`). docs/architecture.md has a picture.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NumberKind(enum.IntEnum):
 
 
 class Values(Mapping[str, int | tuple[int, ...]]):
-    """Constants, or push constants, by the names that the shader gives them; frozen, and hashed by what they are."""
+    """Constants, or push constants, by their names in the shader; frozen, and hashed by value."""
 
     __slots__ = ("_values",)
 
@@ -47,7 +47,7 @@ class Values(Mapping[str, int | tuple[int, ...]]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def items(self) -> ItemsView[str, Any]:  # Mapping's looks each name up
+    def items(self) -> ItemsView[str, Any]:  # that of Mapping looks up each name
         return self._values.items()
 
     def __hash__(self) -> int:
@@ -57,7 +57,7 @@ class Values(Mapping[str, int | tuple[int, ...]]):
         return f"Values({', '.join(f'{name}={value}' for name, value in self._values.items())})"
 
     def __str__(self) -> str:
-        """All but what is 0."""
+        """All values except 0."""
         named = {
             name: value.name if isinstance(value, enum.Enum) else value for name, value in self._values.items() if value
         }
@@ -66,13 +66,13 @@ class Values(Mapping[str, int | tuple[int, ...]]):
 
 @dataclass(frozen=True)
 class Shader:
-    """A SPIR-V module and its specialization constants: what a pipeline is compiled from."""
+    """A SPIR-V module and its specialization constants, from which a pipeline is compiled."""
 
     variant: str
-    """Of a kernel."""
+    """Name of a kernel's variant."""
     accumulator: str
     bits: int
-    """Of an element of the input."""
+    """Bits of an element of the input."""
     constants: Values
 
     @property
@@ -89,9 +89,9 @@ class Binding:
     tensor: int = 0
     segment: int = 0
     base: str = ""
-    """The push constant to which the offset of the segment in its buffer is added, modulo 2^32, as shaders add."""
+    """Push constant to which the segment's offset in its buffer is added, modulo 2^32, as shaders add."""
     unit_bits: int = 32
-    """The bits of what the offset counts: elements of the tensor, or words of partials."""
+    """Bits of the offset's unit: an element of the tensor, or a word of partials."""
     written: bool = False
 
     def __str__(self) -> str:
@@ -100,40 +100,40 @@ class Binding:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One dispatch of a kernel. It sees what those before it wrote."""
+    """One dispatch of a kernel. The writes of earlier dispatches are visible to it."""
 
     shader: Shader
     push: Values
     bindings: tuple[Binding, ...]
     loads: int
-    """Of an invocation, at most, as `Limits.invocation_loads` counts them."""
+    """Maximum of loads per invocation, as `Limits.invocation_loads` counts them."""
     outputs: range
-    """Of its problem: those that it writes, or writes partials or intermediates for."""
+    """The problem's outputs that it writes, or writes partials or intermediates for."""
 
     @property
     def has_status(self) -> bool:
-        """Whether the status buffer is bound, before `bindings` (kernel.glsl); Vulkan promises four in all."""
+        """Whether the status buffer is bound, before `bindings` (kernel.glsl); Vulkan guarantees four buffers."""
         return len(self.bindings) < 4
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a device does for one call of an operator, in order."""
+    """The dispatches of one call of an operator, in order, and their memory."""
 
     desc: OperatorDesc
     flags: ExecutionFlags
     limits: Limits
     dispatches: tuple[Dispatch, ...]
     elements: int
-    """Elements that all dispatches load, about."""
+    """Approximate number of elements that all dispatches load."""
     memory: tuple[int, ...]
     """Bytes of a full segment of each input and output."""
     intermediates: tuple[TensorDesc, ...]
-    """What dispatches hand on to later ones."""
+    """Tensors that dispatches write for later ones."""
     partial_bytes: int
-    """Of the partials between a first and a second pass."""
+    """Bytes of the partials between a first and a second pass."""
     mapping: tuple[str, ...]
-    """The kernels that run and what each does; then those that were passed over, and why."""
+    """The chosen kernels with descriptions, then kernels that were passed over, with reasons."""
 
     @cached_property
     def scratch(self) -> tuple[tuple[int, ...], ...]:
@@ -144,7 +144,7 @@ class Plan:
 
     @property
     def summary(self) -> str:
-        """What runs, in a line."""
+        """The plan in one line."""
         kernels = Counter(dispatch.shader.module for dispatch in self.dispatches)
         runs = ", ".join(f"{count} x {module}" for module, count in kernels.items())
         partials = f", {self.partial_bytes} bytes of partials" if self.partial_bytes else ""
@@ -155,7 +155,7 @@ class Plan:
     def bytes_of(self, dispatch: Dispatch) -> int:
         """A dispatch's even share of the bytes that all dispatches read and write.
 
-        Of each segment, and of the partials, the bytes count once for reading and once for writing.
+        The bytes of each segment, and of the partials, count once for reading and once for writing.
         """
         return round(sum(self._segment_bytes(b) / self._binding_counts[_seen(b)] for b in dispatch.bindings))
 
@@ -167,7 +167,7 @@ class Plan:
         return self.segments(binding)[binding.segment]
 
     def segments(self, binding: Binding) -> tuple[int, ...]:
-        """The bytes of each segment of what is bound."""
+        """The bytes of each segment of the bound tensor, or of the partials."""
         inputs = len(self.desc.inputs)
         match binding.role:
             case Role.PARTIALS:
@@ -180,7 +180,7 @@ class Plan:
                 return segment_sizes(self.desc.outputs[binding.tensor], self.memory[inputs + binding.tensor])
 
     def __str__(self) -> str:
-        """The whole plan within 100 columns, what is 0 and all but a few dispatches left out."""
+        """The plan within 100 columns, without values of 0, and with only the first dispatches."""
         flags = [("", f"{self.flags}")] if self.flags else []
         paragraphs = [("", f"{self.desc}"), *flags, ("", f"{self.limits}"), *(("", text) for text in self.mapping)]
         for number, dispatch in enumerate(self.dispatches[:_SHOWN], 1):
@@ -196,7 +196,7 @@ class Plan:
         )
 
 
-# What a binding sees, and whether it writes it.
+# The memory of a binding, and whether it is written.
 Seen = tuple[Role, int, int, bool]
 
 
@@ -204,5 +204,5 @@ def _seen(binding: Binding) -> Seen:
     return binding.role, binding.tensor, binding.segment, binding.written
 
 
-# Dispatches that a printed plan shows: one for a tensor in many segments may have thousands.
+# Dispatches in a printed plan; a plan for a tensor in many segments may have thousands.
 _SHOWN = 8

@@ -1,8 +1,8 @@
-"""Problems: what is computed, in terms that operators share.
+"""Problems: computations, in terms that operators share.
 
-problem  =  domain       which elements of the source belong to an output
-          x accumulator  how they are combined
-          x outputs      what is written of the result: values, indices
+problem  =  domain       which elements of the source an output reduces
+          x accumulator  how they combine
+          x outputs      which results are written: values, indices
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ from dmlgpu.lowering.geometry import Dim, merged
 
 @dataclass(frozen=True)
 class Axes:
-    """An output has the elements along some axes. Dimensions are merged where they can be; the outermost is first."""
+    """Each output reduces the elements along some axes. Dimensions are merged if possible, the outermost first."""
 
     kept: tuple[Dim, ...]
     reduced: tuple[Dim, ...]
     index_step: int = 0
-    """From the first index of an output to that of the next one. 0: the indices of every output count from 0."""
+    """Distance from the first index of an output to that of the next. 0: the indices of every output count from 0."""
     are_windows: bool = False
     """Whether the elements of an output are a window of a pooling."""
 
@@ -76,21 +76,20 @@ class Axes:
 
     @classmethod
     def of(cls, source: TensorDesc, axes: Sequence[int], *, ordered: bool = True) -> Axes:
-        """The axes of a tensor as merged dimensions; at least one is reduced, if only of size 1.
+        """The axes of a tensor as merged dimensions; at least one is reduced, possibly of size 1.
 
-        `ordered`: whether it matters which element of an output is the first. Else they are loaded as they lie in
-        memory.
+        `ordered`: whether the order of an output's elements matters. If not, they are loaded in memory order.
         """
         dims = [Dim(*pair) for pair in zip(source.sizes, source.element_strides, strict=True)]
         kept = merged(dim for axis, dim in enumerate(dims) if axis not in axes)
         reduced = [dims[axis] for axis in axes]
         if not ordered:
-            # Dimensions without a stride are the outermost: the innermost one should be contiguous.
+            # Dimensions of stride 0 are the outermost, because the innermost one should be contiguous.
             reduced.sort(key=lambda dim: (dim.stride > 0, -dim.stride))
         return cls(kept, merged(reduced) or (Dim(1, 0),))
 
 
-# A window of at least 8 vectors of 16 bytes is computed as a row, by the kernels over axes.
+# Kernels over axes compute windows of at least 8 vectors of 16 bytes as rows.
 _LONG_BITS = 8 * 128
 
 
@@ -100,9 +99,9 @@ class _OverWindows:
 
     along: tuple[Window, ...]
     stride: tuple[int, ...]
-    """Of the source."""
+    """Strides of the source along these dimensions."""
     include_padding: bool
-    """Whether the padding counts for an average."""
+    """Whether the padding counts in an average."""
 
     @classmethod
     def of(cls, source: TensorDesc, along: tuple[Window, ...], *, include_padding: bool = False) -> Self:
@@ -113,26 +112,26 @@ class _OverWindows:
 
     @cached_property
     def fields(self) -> dict[str, tuple[int, ...]]:
-        """Entries for the three dimensions, by name: what a `Window` has, and what counts for an average."""
+        """Entries for the three dimensions, by name: the fields of `Window`, and what counts in an average."""
         names = *Window._fields, "reach", "counted_begin", "counted_end"
         rows = [(*window, window.reach, *window.counted(self.include_padding)) for window in self.along]
         return dict(zip(names, zip(*rows, strict=True), strict=True))
 
     @property
     def counted(self) -> dict[str, Any]:
-        """The push constants for what counts for an average."""
+        """The push constants for the range that counts in an average."""
         counts_padding = self.fields["counted_begin"] != self.fields["start_padding"]
         return {"counts_padding": counts_padding, "counted_end": self.fields["counted_end"]}
 
 
 @dataclass(frozen=True)
 class Windows(_OverWindows):
-    """An output has the elements of a window."""
+    """Each output reduces the elements of a window."""
 
     def along_axes(self, source: TensorDesc) -> Axes | None:
-        """These windows as axes; None where that is impossible, or where windows are so small that it is slower.
+        """These windows as axes; None if that is impossible, or slower because windows are small.
 
-        It is possible where the elements of each window follow each other in memory and belong to no other window.
+        It is possible if the elements of each window are contiguous in memory, and in no other window.
         """
         elements = math.prod([window.window_size for window in self.along])
         if elements * source.data_type.bits < _LONG_BITS:
@@ -147,7 +146,7 @@ class Windows(_OverWindows):
             return merged([*map(Dim, source.sizes[:2], strides[:2]), *outputs]), reduced
 
         sizes = (*source.sizes[:2], *[window.size for window in self.along])
-        # The same test for addresses and for indices, which count as if the tensor were packed.
+        # The test is the same for addresses and for indices, which are the addresses in a packed tensor.
         kept, reduced = dims((*source.element_strides[:2], *self.stride))
         numbers, numbered = dims([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
         together = (Dim(elements, 1),)
@@ -159,22 +158,22 @@ class Windows(_OverWindows):
 
 @dataclass(frozen=True)
 class CoveringWindows(_OverWindows):
-    """An output is an element of the pooled input, and has the windows that cover it: the source has one for each."""
+    """Each output is an element of the pooled input, and reduces the windows that cover it, one source element each."""
 
 
 @dataclass(frozen=True)
 class Scattered:
-    """A second source holds indices: an output has the elements i of the first one with indices[i] == output."""
+    """A second source holds indices: each output reduces the elements i of the first with indices[i] == output."""
 
 
 @dataclass(frozen=True)
 class Regions:
-    """A second source holds regions of the first one, in rows: an output has the elements of a bin of one."""
+    """A second source holds regions of the first, in rows: each output reduces the elements of a region's bin."""
 
     pooled_size: tuple[int, int]
     """Bins of a region along height and width."""
     scale: float
-    """What the corners of regions are multiplied by."""
+    """Factor of the coordinates of regions' corners."""
 
 
 @dataclass(frozen=True)
@@ -184,38 +183,38 @@ class Lines:
     outer: Dim
     inner: Dim
     element: Dim
-    """Along a line."""
+    """The dimension along a line."""
     k: int
     increasing: bool
-    """The least elements come first, not the greatest; NaN is greater than all numbers."""
+    """Whether the least elements come first, not the greatest; NaN is greater than all numbers."""
     inner_outputs: int
-    """Lines that are neighbours in each row of the outputs."""
+    """Number of lines that are adjacent in the outputs."""
 
     @property
     def count(self) -> int:
-        """Lines."""
+        """Number of lines."""
         return self.outer.size * self.inner.size
 
 
 @dataclass(frozen=True)
 class Requantized:
-    """An output is the average of a window of quantized elements, of which the source has the sum.
+    """Each output is the average of a window of quantized elements, whose sum is in the source.
 
-    The other sources are the scale of the input and its zero point, then those of the output.
+    The other sources are the scale and the zero point of the input, then those of the output.
     """
 
     windows: Windows
     channels: int
-    """Scales and zero points of each tensor, or 1: all channels have the same."""
+    """Number of scales and zero points of each tensor; 1: all channels share them."""
     has_zero_points: tuple[bool, bool]
-    """Whether there is one of the input, and of the output; else it is 0."""
+    """Whether the input, and the output, have zero points; if not, these are 0."""
 
 
 @dataclass(frozen=True)
 class Prefixes:
-    """An output has the elements of its line up to its own.
+    """Each output combines the elements of its line up to its position.
 
-    Lines have an outer and an inner dimension, and one for their elements, each with its strides in source and output.
+    Lines have an outer and an inner dimension, and one for their elements, with strides in source and output.
     """
 
     source: tuple[Dim, ...]
@@ -223,61 +222,61 @@ class Prefixes:
     descending: bool
     """Whether a line is scanned from its last element on."""
     exclusive: bool
-    """Whether an output lacks the element at its own place."""
+    """Whether outputs exclude the element at their position."""
 
 
 class Role(enum.Enum):
-    """What a tensor, or memory, is to an operator."""
+    """The role of a tensor, or of memory, in an operator."""
 
     INPUT = enum.auto()
     OUTPUT = enum.auto()
     INTERMEDIATE = enum.auto()
-    """A tensor that one dispatch writes and a later one reads, of another problem or of the same."""
+    """A tensor that one dispatch writes and a later one reads, for the same problem or another."""
     PARTIALS = enum.auto()
-    """The partials that a first pass leaves for combine.comp."""
+    """The partials that a first pass writes for combine.comp."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A tensor that is read: the one with this number among those of its role."""
+    """A tensor that is read, with its number among those of its role."""
 
     tensor: TensorDesc
     role: Role = Role.INPUT
     number: int = 0
     segment_size: int = MAX_ELEMENTS
-    """Elements of a segment of its memory; the last one may have fewer."""
+    """Elements of a segment of its memory; the last one may be smaller."""
 
     @property
     def segment_count(self) -> int:
-        """Segments that it lies in."""
+        """Number of its segments."""
         return -(-self.tensor.size_in_bytes * 8 // self.tensor.data_type.bits // self.segment_size)
 
 
 class Result(enum.Enum):
-    """What an output tensor holds."""
+    """The contents of an output tensor."""
 
     VALUE = enum.auto()
     INDEX = enum.auto()
-    """Of 32 or 64 bits, whatever an element has; the sums of short integers, too."""
+    """32 or 64 bits, independent of the elements' width; also for sums of short integers."""
     WORD = enum.auto()
-    """The word of the state, as it is stored, that has the number of the output."""
+    """The word of the stored state with the output's number."""
 
 
 @dataclass(frozen=True)
 class OutputTensor:
-    """A tensor that is written, and what it holds; the one with this number among those of its role."""
+    """A tensor that is written, and its contents, with its number among those of its role."""
 
     tensor: TensorDesc
     result: Result
     role: Role = Role.OUTPUT
     number: int = 0
     segment_size: int = MAX_ELEMENTS
-    """Elements of a segment of its memory; the last one may have fewer."""
+    """Elements of a segment of its memory; the last one may be smaller."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A computation on the first source, helped by the others. All outputs have the same sizes."""
+    """A computation on the first source, with arguments in the others. All outputs have the same sizes."""
 
     sources: tuple[Source, ...]
     domain: Axes | Windows | CoveringWindows | Scattered | Lines | Prefixes | Regions | Requantized
@@ -285,7 +284,7 @@ class Problem:
     outputs: tuple[OutputTensor, ...]
 
     def __post_init__(self) -> None:
-        # Refused here, as no kernel checks for it.
+        # Checked here, because no kernel does.
         other_selection = isinstance(self.accumulator, Selection) and self.accumulator != Selection()
         if isinstance(self.domain, Windows) and other_selection:
             raise NotImplementedError("kernels over windows look for the first maximum")
@@ -295,7 +294,7 @@ class Problem:
             raise NotImplementedError("kernels over axes and windows write the value, then the index, or words")
 
     def in_memory(self, segment_size: Callable[[Source | OutputTensor], int]) -> Problem:
-        """The same with the segments of its tensors."""
+        """The problem with the segment sizes of its tensors."""
         return replace(
             self,
             sources=tuple(replace(source, segment_size=segment_size(source)) for source in self.sources),
@@ -304,12 +303,12 @@ class Problem:
 
     @cached_property
     def source(self) -> TensorDesc:
-        """The tensor whose elements are taken."""
+        """The tensor whose elements are reduced."""
         return self.sources[0].tensor
 
     @cached_property
     def has_packed_outputs(self) -> bool:
-        """Whether the elements of each output tensor follow each other."""
+        """Whether the elements of each output tensor are contiguous."""
         return all(output.tensor.is_packed for output in self.outputs)
 
     @cached_property
@@ -319,7 +318,7 @@ class Problem:
 
 
 def sums_can_be_exact(desc: OperatorDesc) -> bool:
-    """Whether an operator adds floats, and takes EXACT_SUMS."""
+    """Whether an operator adds floats, and supports EXACT_SUMS."""
     problems = problems_with(desc, ExecutionFlags.NONE)
     try:
         return problems_with(desc, ExecutionFlags.EXACT_SUMS) != problems
@@ -328,10 +327,10 @@ def sums_can_be_exact(desc: OperatorDesc) -> bool:
 
 
 def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, ...]:
-    """The problems of an operator, in the order in which they are computed, with accumulators as the flags say.
+    """The problems of an operator, in the order in which they are computed, with the accumulators for these flags.
 
     Raises:
-        DescriptorError: the operator has sums that cannot be exact, and shall be.
+        DescriptorError: the flags ask for exact sums, which the operator does not support.
     """
     problems = tuple(_with_copies(problems_of(desc.canonical())))
     if ExecutionFlags.EXACT_SUMS not in flags:
@@ -357,13 +356,13 @@ def planes_of(source: TensorDesc) -> Dim:
     return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
 
 
-# Kernels over windows have a dispatch for every batch entry where planes do not have one stride. With more than so many
-# the input is copied first.
+# If planes have several strides, kernels over windows have a dispatch per batch entry. With more entries than this, the
+# input is copied first.
 _MOST_BATCHES = 256
 
 
 def _with_copies(problems: Sequence[Problem]) -> Iterator[Problem]:
-    """The problems, behind copies of inputs whose (batch, channel) planes have several strides."""
+    """The problems, after copies of inputs whose (batch, channel) planes have several strides."""
     number = sum(output.role is Role.INTERMEDIATE for problem in problems for output in problem.outputs)
     for problem in problems:
         source, domain = problem.source, problem.domain
@@ -379,12 +378,12 @@ def _with_copies(problems: Sequence[Problem]) -> Iterator[Problem]:
 
 
 def _lies_apart(source: TensorDesc) -> bool:
-    """Whether there are many batch entries, and their planes do not have one stride."""
+    """Whether there are many batch entries, whose planes have several strides."""
     return source.sizes[0] > _MOST_BATCHES and planes_of(source).size < math.prod(source.sizes[:2])
 
 
 def copy_of(source: Source, packed: TensorDesc, number: int) -> Problem:
-    """A copy to this intermediate: a maximum over no axes."""
+    """A copy to intermediate `number`: a maximum over no axes."""
     outputs = (OutputTensor(packed, Result.VALUE, Role.INTERMEDIATE, number),)
     return Problem((source,), Axes.of(source.tensor, ()), Selection(), outputs)
 
@@ -404,9 +403,8 @@ def _arg(desc: ArgOperatorDesc) -> tuple[Problem, ...]:
     return _over_axes(desc, selection, Result.INDEX)
 
 
-# Where elements along the last axes are farther from each other in memory than those along the first ones, they are
-# reduced before them, so that each segment is read once. Of equal elements the first still wins. Between both lie no
-# more elements than a sixteenth of all.
+# If the last axes have larger strides than the first ones, they are reduced first, so that each segment is read once.
+# The first of equal elements still wins. The intermediate has at most a sixteenth of the elements.
 _FEWEST_STEPS = 16
 
 
@@ -441,7 +439,7 @@ def _extremum(desc: ExtremumOperatorDesc) -> tuple[Problem, ...]:
 
 @problems_of.register
 def _short_sum(desc: ShortSumOperatorDesc) -> tuple[Problem, ...]:
-    # An index has 32 bits whatever an element has.
+    # An index has 32 bits for elements of any width.
     outputs = (OutputTensor(desc.output_tensor, Result.INDEX),)
     axes = Axes.of(desc.input_tensor, desc.axes, ordered=False)
     return (Problem((Source(desc.input_tensor),), axes, Integer(), outputs),)
@@ -461,7 +459,7 @@ def _over_axes(
     desc: ArgOperatorDesc | ReduceOperatorDesc, accumulator: Accumulator, result: Result
 ) -> tuple[Problem, ...]:
     outputs = (OutputTensor(desc.output_tensor, result),)
-    # Of equal floats the first may have other bits: a zero's sign.
+    # Equal floats may have different bits: the sign of zero.
     selects = isinstance(accumulator, Selection)
     ordered = selects and (result is Result.INDEX or desc.input_tensor.data_type.is_float)
     axes = Axes.of(desc.input_tensor, desc.axes, ordered=ordered)
@@ -497,7 +495,7 @@ def _quantized_average_pooling(desc: QuantizedLinearAveragePoolingOperatorDesc) 
 
 
 def _packed_first(output: OutputTensor, number: int) -> tuple[OutputTensor, tuple[Problem, ...]]:
-    """An output for a kernel that writes packed tensors; where it is not packed an intermediate, and the copy of it."""
+    """An output for a kernel that writes packed tensors; if it is not packed, an intermediate and its copy."""
     if output.tensor.is_packed:
         return output, ()
     packed = TensorDesc(output.tensor.data_type, output.tensor.sizes)
@@ -563,7 +561,7 @@ def _top_k(desc: TopK1OperatorDesc) -> tuple[Problem, ...]:
         OutputTensor(desc.output_index_tensor, Result.INDEX, number=1),
     )
     if desc.k == 1 and not (increasing and tensor.data_type.is_float):
-        # A minimum of floats is NaN where there is one; here NaN comes last.
+        # A minimum of floats is NaN if there is one; here NaN comes last.
         return (Problem((Source(tensor),), Axes.of(tensor, (axis,)), Selection(minimum=increasing), outputs),)
     before: list[Problem] = []
     after: list[Problem] = []
@@ -585,12 +583,12 @@ def _top_k(desc: TopK1OperatorDesc) -> tuple[Problem, ...]:
     return *before, Problem((source,), domain, Selection(), tuple(written)), *after
 
 
-# Bits of tensors above which lines should be contiguous: others lie in many segments.
+# Tensors of more bits should have contiguous lines: others are in many segments.
 _LARGE = 64 << 23
 
 
 def _lines(source: TensorDesc, axis: int) -> tuple[Dim, Dim, Dim] | None:
-    """The lines along an axis, by their outer and inner dimension, and their elements; None if it should be copied."""
+    """The outer, inner and element dimension of the lines along an axis; None if the tensor should be copied."""
     dims = [Dim(*pair) for pair in zip(source.sizes, source.element_strides, strict=True)]
     element = dims.pop(axis)
     kept = merged(dims)
@@ -614,7 +612,7 @@ def _cumulative(desc: CumulativeOperatorDesc) -> tuple[Problem, ...]:
     lines = [_by_line(tensor, desc.axis) for tensor in (desc.input_tensor, desc.output_tensor)]
     sizes = [[dim.size for dim in dims] for dims in lines]
     if sizes[0] != sizes[1] or len(sizes[0]) > 3:
-        # What is packed has two dimensions of lines, at most.
+        # Packed tensors have at most two dimensions of lines.
         lines = [_by_line(packed, desc.axis)] * 2
         if not desc.input_tensor.is_packed:
             before.append(copy_of(source, packed, 0))
