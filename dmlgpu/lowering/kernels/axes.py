@@ -1,4 +1,4 @@
-"""What kernels over axes share: the elements of an output are split among invocations."""
+"""The base of kernels over axes, which split the elements of an output among invocations."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from dmlgpu.lowering.kernels.kernel import by_base, dimensions
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
 
-# A part of a row of outputs begins at a multiple of this, and has at least as many.
+# A part of a row of outputs begins at a multiple of this, and has at least this many.
 _ROW_PART = 64
 
 
 @dataclass(frozen=True)
 class AxesKernel(PartKernel):
-    """A kernel over axes. An item has a split of an output, or of several outputs that are side by side."""
+    """A kernel over axes. An item combines a split of an output, or of several adjacent outputs."""
 
     @abstractmethod
     def tiling_of(self, split: int, outputs: int) -> Tiling:
-        """The items of so many outputs, in splits of so many elements."""
+        """The tiling of `outputs` outputs, in splits of `split` elements."""
 
     @property
     @abstractmethod
     def least_split(self) -> int:
-        """Elements of a split, at least, where outputs are too few for all invocations."""
+        """Minimum of elements per split if outputs are too few for all invocations."""
 
     longest_split: ClassVar[int] = 1 << 32
-    """Elements of a split, at most; whole vectors."""
+    """Maximum of elements per split; whole vectors."""
     rest: ClassVar[type[AxesKernel]]
-    """The kernel that computes what others cannot."""
+    """The kernel for parts that others cannot compute."""
 
     @abstractmethod
     def shader(self, part: Part) -> Shader:
@@ -61,12 +61,12 @@ class AxesKernel(PartKernel):
 
     @property
     def address_loads(self) -> int:
-        """Loads that the loop over kept dimensions counts as, which computes the address of an item; one has none."""
+        """Loads that the loop over kept dimensions counts as, for an item's address; one dimension needs no loop."""
         return len(self.axes.kept) if len(self.axes.kept) > 1 else 0
 
     @cached_property
     def elements(self) -> int:
-        # If the addresses of an output's elements do not ascend, every segment looks at all of them.
+        # If the addresses of an output's elements do not ascend, every segment's dispatch loops over all of them.
         looks = 1 if ascend(self.axes.reduced) else self.problem.sources[0].segment_count
         return self.problem.output_count * self.element_count * looks
 
@@ -75,8 +75,8 @@ class AxesKernel(PartKernel):
     @cached_property
     def rules(self) -> Rules:
         outputs = self.problem.outputs
-        # combine.comp writes the words of partials, indices that do not count from 0, outputs that are not packed, and
-        # those that were split.
+        # combine.comp writes words of states, indices that do not count from 0, outputs that are not packed, and
+        # outputs that were split.
         together = len(outputs) == 1 or self.problem.accumulator.has_index
         indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
         packed = together and self.problem.has_packed_outputs
@@ -91,29 +91,29 @@ class AxesKernel(PartKernel):
         return Rules(most if in_place else 0, most, tilings, split_size, ascend(self.axes.kept), step, boundary)
 
     def _most_outputs(self, tilings: Sequence[Tiling]) -> int:
-        """Outputs of a dispatch, at most, with a split of each; 0 where one is too long."""
+        """Maximum of outputs per dispatch, with one split each; 0 if a split is too long."""
         return min([tiling.most_outputs(self.limits) for tiling in tilings])
 
     @property
     def split_size(self) -> int:
-        """Elements of a split: all of an output, or fewer where outputs are too few for all invocations."""
+        """Elements of a split: all of an output, or fewer if outputs are too few for all invocations."""
         return self.tilings[0].elements
 
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
-        """Those of this kernel, and of the ones that compute parts instead of it, with a split of each output."""
+        """The tilings of this kernel and of `others`, with a split of each output."""
         split = self.element_count
         if self.element_count > 2 * self.least_split:
-            # As many splits of a dispatch as keep the device busy.
+            # A dispatch has as many splits as keep the device busy.
             outputs = min(self.problem.output_count, self._short_outputs)
             elements = min(self.element_count, self.limits.dispatch_elements // outputs)
             whole = self.tiling_of(self.element_count, self.problem.output_count)
             invocations = outputs * whole.threads // whole.width  # with one split of each output
             busy = -(-elements * invocations // self.limits.busy_invocations)
-            # Partials that fit their memory: each segment may leave one for each split.
+            # Partials must fit in their memory: there may be one per segment and split.
             partials = -(-self.element_count * self.problem.sources[0].segment_count // max(self.most_partials, 1))
             split = max(self.least_split, busy, partials)
-        # A multiple of a vector: if the first split begins with a vector, all do.
+        # A split is a multiple of a vector: if the first begins with a vector, all do.
         split = min(-(-split // self.vector_size) * self.vector_size, self.longest_split)
         tilings = self._tilings_of(split)
         while split > self.vector_size and self._most_outputs(tilings) == 0:
@@ -127,9 +127,9 @@ class AxesKernel(PartKernel):
 
     @property
     def _short_outputs(self) -> int:
-        """Outputs whose elements in one segment are no more than `Limits.dispatch_elements`.
+        """Number of outputs that together have at most `Limits.dispatch_elements` elements in one segment.
 
-        At least _ROW_PART: where these have more elements than that, their elements are cut.
+        It is at least _ROW_PART: if so many outputs have more elements, these are cut.
         """
         outer, together = self.axes.reduced[0], self.element_count
         if outer.stride > 0:
@@ -138,7 +138,7 @@ class AxesKernel(PartKernel):
         return max(self.limits.dispatch_elements // together, _ROW_PART)
 
     def extents(self, outputs: range) -> tuple[Extent, ...]:
-        # The elements of an output come in groups, one for each coordinate along the outermost reduced dimension.
+        # Steps are coordinates along the outermost reduced dimension, with a group of elements each.
         reduced = self.axes.reduced
         low, high = address_span(self.axes.kept, outputs.start, outputs.stop)
         outer, *inner = reduced
@@ -146,7 +146,7 @@ class AxesKernel(PartKernel):
         group = self.element_count // outer.size
         return (Extent(low, high, range(outer.size), reduced, low, high + reach, outer.stride, group),)
 
-    # What runs
+    # Dispatches
 
     def dispatch(self, part: Part) -> Dispatch:
         (segment,), outputs, elements = part.segments, part.outputs, part.elements

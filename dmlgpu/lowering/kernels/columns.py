@@ -1,8 +1,8 @@
-"""columns.comp: over axes, where the elements of neighbouring outputs are side by side: vectors of 16 bytes.
+"""columns.comp: over axes, if the elements of neighbouring outputs are adjacent, in vectors of 16 bytes.
 
-On a CPU driver an invocation looks at two to four vectors of each row, of 32-bit elements a cache line of 64 bytes: the
-loads of neighbouring invocations then wait for memory together. On lavapipe (Mesa 22.3) with one core, 16 bytes take
-four times as long. On a GPU several invocations share the rows of a vector, and each loads from four rows at a time.
+On a CPU driver an invocation loads two to four vectors of each row, for 32-bit elements a cache line of 64 bytes: the
+loads of neighbouring invocations then wait for memory together. On lavapipe (Mesa 22.3) with one core, single vectors
+take four times as long. On a GPU several invocations share the rows of a vector, and each loads four rows at a time.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import IN_FLIGHT
 from dmlgpu.lowering.plan import Shader
 
-# Elements of a column whose numbers fit below a key of 16 bits (packed.glsl); they are whole vectors.
+# Maximum of elements of a column whose numbers fit below a key of 16 bits (packed.glsl): whole vectors.
 _PACKED = 1 << 16
-# Columns of an invocation, at most: registers do not hold more states.
+# Maximum of columns per invocation: registers hold no more states.
 _COLUMNS = 16
-# Threads of an item, at most, so that 4 or more neighbours read 64 bytes or more of a row.
+# Maximum of threads per item, so that 4 or more neighbours load 64 bytes or more of a row.
 _THREADS = 16
 
 
 @dataclass(frozen=True)
 class Columns(AxesKernel):
-    """Over axes, where neighbouring outputs have neighbouring elements."""
+    """Over axes, if neighbouring outputs have neighbouring elements."""
 
     name: ClassVar = "columns"
     variants: ClassVar = {
@@ -57,7 +57,7 @@ class Columns(AxesKernel):
         """Whether several vectors per invocation are faster, for rows of this many outputs."""
         if self.limits.cooperating or not self.limits.unrolls or self.wide == self.vector_size:
             return False
-        # If a row is no multiple of the width, its last vectors are computed twice: that is little of a long row.
+        # If a row is not a multiple of the width, its last vectors are computed twice, little work in a long row.
         return row >= 4 * self.wide or row % self.wide == 0
 
     @property
@@ -77,7 +77,7 @@ class Columns(AxesKernel):
         return self.limits.least_loads * self.vector_size // self._columns(self.row_length) * self.threads
 
     def _columns(self, row: int) -> int:
-        """Outputs of an item, in rows of so many outputs."""
+        """Outputs of an item, in rows of `row` outputs."""
         return self.wide if self.is_wide(row) else self.vector_size
 
     def tiling_of(self, split: int, outputs: int) -> Tiling:
@@ -85,12 +85,12 @@ class Columns(AxesKernel):
         columns, accumulator = self._columns(row), self.problem.accumulator
         loads = split * accumulator.loads(columns)
         if self.limits.cooperating:
-            # What a GPU's compiler unrolls may be a loop over elements elsewhere.
+            # Other compilers may leave loops over elements that a GPU's compiler unrolls.
             loads = -(-split // (IN_FLIGHT * self.threads)) * IN_FLIGHT * columns * accumulator.loads()
         return self.in_row(Tiling(columns, split, loads, self.threads, row=row))
 
     def in_row(self, tiling: Tiling) -> Tiling:
-        """The same; with single vectors, where a dispatch has only a part of a row: that may be so short."""
+        """The tiling; with single vectors if a dispatch has only a part of a row, which may be so short."""
         return tiling if tiling.most_outputs(self.limits) >= tiling.row else replace(tiling, width=self.vector_size)
 
     def why_not(self, part: Part) -> str:

@@ -1,4 +1,4 @@
-"""combine.comp: the second pass, the same for all kernels: combines the partials of an output, whatever its layout."""
+"""combine.comp, the second pass of all kernels: combines the partials of an output of any layout."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Role
 COMBINE = {"combine": "second pass: combines what the first left of each output, wherever the output lies"}
 
 
-# Partials of an output that an invocation combines, at most; if there are more, splits of them are combined first.
+# Maximum of an output's partials that an invocation combines; if there are more, splits are combined first.
 _MOST_PARTIALS = 2048
 
 
 def levels(limits: Limits, partials: int) -> tuple[int, ...]:
-    """The partials of an output after the first pass, and after each level, until they are few enough.
+    """The numbers of an output's partials after the first pass, and after each level, until they are few enough.
 
-    Of n partials, splits have about sqrt(n) each.
+    Splits of n partials have about sqrt(n) each.
     """
     most = min(_MOST_PARTIALS, max(2, limits.invocation_loads // 2))
     if partials <= most * limits.most_threads:
@@ -32,12 +32,12 @@ def levels(limits: Limits, partials: int) -> tuple[int, ...]:
 
 
 def partial_count(limits: Limits, partials: int) -> int:
-    """The partials of an output in memory, on all levels, if the first pass leaves this many."""
+    """The number of an output's partials in memory, on all levels, if the first pass writes this many."""
     return sum(levels(limits, partials))
 
 
 def most_combined(limits: Limits, partials: int) -> int:
-    """Outputs, at most, so that a dispatch of each level can have a split of each."""
+    """Maximum of outputs for which a dispatch of each level can have a split of each."""
     found = levels(limits, partials)
     splits = *(-(-partials // left) for partials, left in pairwise(found)), found[-1]
     return min(min(limits.most_items(_item_loads(size, 1)), limits.dispatch_elements // size) for size in splits)
@@ -46,7 +46,7 @@ def most_combined(limits: Limits, partials: int) -> int:
 def combine(problem: Problem, limits: Limits, begin: int, end: int, partials: int) -> Iterator[Dispatch]:
     """The dispatches that combine `partials` of each output, for outputs begin to end - 1.
 
-    There is one for each segment of each output tensor where some of these lie.
+    The last level has one for each segment of an output tensor that contains some of these.
     """
     words = problem.accumulator.partial_words(problem.source.data_type)
     base, (first, *others) = 0, levels(limits, partials)
@@ -60,7 +60,7 @@ def combine(problem: Problem, limits: Limits, begin: int, end: int, partials: in
 def _level(
     problem: Problem, limits: Limits, begin: int, end: int, partials: int, split_size: int, base: int, behind: int
 ) -> Iterator[Dispatch]:
-    """Combines splits of the partials at `base` into those `behind` them."""
+    """Combines splits of the partials at word `base` into partials at word `behind`."""
     count, words = end - begin, problem.accumulator.partial_words(problem.source.data_type)
     splits = -(-partials // split_size)
     threads = _threads(limits, count * splits, split_size)
@@ -97,7 +97,7 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, partials: i
             bases, targets = dict[str, int](), []
             for name, target in by_base(problem, outputs).items():
                 elements, bits = target.segment_size, target.tensor.data_type.bits
-                # Of two outputs that are written together a range lies in one segment each.
+                # A range of two outputs that are written together is in one segment of each.
                 number = segment if target is output else begin // elements
                 bases[name] = wrapped(-number * elements)
                 targets.append(Binding(target.role, target.number, number, name, bits, written=True))
@@ -113,14 +113,14 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, partials: i
 
 
 def _written_together(problem: Problem) -> Sequence[tuple[OutputTensor, ...]]:
-    """The outputs that a dispatch writes: a value and its index where both have the same address."""
+    """The outputs that each dispatch writes: a value and its index if both have the same address."""
     if problem.accumulator.has_index and problem.has_packed_outputs:
         return [problem.outputs]
     return [(output,) for output in problem.outputs]
 
 
 def _outputs_push(begin: int, end: int, partials: int, base: int) -> dict[str, Any]:
-    """The push constants for outputs with so many partials each, which begin at word `base`."""
+    """The push constants for outputs with `partials` partials each, from word `base` on."""
     return {"partial_count": partials, "first_output": begin, "output_count": end - begin, "partials_base": base}
 
 
@@ -133,7 +133,7 @@ _PARTIALS = Binding(Role.PARTIALS, base="partials_base")
 
 
 def _shader(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], threads: int) -> Shader:
-    """The shader that writes these outputs; without one, partials."""
+    """The shader that writes these outputs, or partials if there are none."""
     own = {"segmented": False, "to_partials": not outputs, "threads": threads}
     return shader_of("combine", problem, constants_of(problem, limits, outputs, **own))
 
@@ -144,5 +144,5 @@ def _threads(limits: Limits, items: int, partials: int) -> int:
 
 
 def _item_loads(partials: int, threads: int) -> int:
-    """Loads of an item with this many partials, beside the loop that computes its address."""
+    """Loads of an item with this many partials, besides the loop that computes its address."""
     return -(-partials // threads) + 3

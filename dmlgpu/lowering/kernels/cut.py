@@ -1,26 +1,26 @@
-"""Parts of a problem, and how it is cut into them. Each is one dispatch, of the first kernel that can compute it.
+"""Cuts a problem into parts. Each part is one dispatch, of the first kernel that can compute it.
 
-Outputs are cut first, into stacks; then the elements of each stack's outputs, by their segments:
+Outputs are cut first, into stacks, then the elements of each stack, by their segments:
 
                    outputs ------>
-    elements       +-----------------+--------+-----------------+     a, c: all elements lie in one segment, so that
+    elements       +-----------------+--------+-----------------+     a, c: all elements are in one segment, so that
        |           |                 |   b    |                 |           the part writes the outputs
-       v           |        a        +--------+        c        |     b, b': elements lie in two segments, so that each
-                   |                 |   b'   |                 |           part leaves partials, which combine.comp
+       v           |        a        +--------+        c        |     b, b': elements are in two segments, so that each
+                   |                 |   b'   |                 |           part writes partials, which combine.comp
                    +-----------------+--------+-----------------+           combines into the outputs
 
-Where outputs begin at different addresses, b and b' overlap: a part has each element that any of its outputs has in the
-segment, and the shader skips those of the others (SEGMENTED; `Part.whole` is False). Over windows both often
-have all elements.
+If outputs begin at different addresses, b and b' overlap: a part has every element that any of its outputs has in the
+segment, and the shader skips elements in other segments (SEGMENTED; `Part.whole` is False). Over windows both parts
+often have all elements.
 
-Where all tensors are one segment each, nearly every stack is one part. Others leave partials, too:
+If each tensor has one segment, nearly every stack is one part. Parts also write partials if
 
 - an output has too many elements for an invocation, or several invocations should share it (`Rules.split_size`);
 - no kernel can write these outputs (`Rules.outputs_in_place`, `why_not`).
 
 A stack ends where the memory for partials would be full, even if its first outputs then need none. Parts with too many
-elements for a dispatch are cut once more. All parts of a stack have the same outputs, as combine.comp finds the
-partials of an output at one distance: so nothing is cut along outputs after it has been cut along elements.
+elements for a dispatch are cut again. All parts of a stack have the same outputs, because the partials of an output are
+equally spaced for combine.comp: outputs are therefore never cut after elements.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from dmlgpu.lowering.problem import Role
 
 # With more outputs in a dispatch a counter of a shader could wrap around at 2^32.
 _MAX_OUTPUTS = 1 << 31
-# Where outputs go back and forth between segments, a stack of those that each segment cuts alike has at least
-# 1/_LEAST_SHARE of the outputs that it could have.
+# If outputs alternate between segments, a stack of outputs that are cut alike has at least 1/_LEAST_SHARE of the
+# possible outputs.
 _LEAST_SHARE = 16
 
 
@@ -55,23 +55,23 @@ class Part:
 
     outputs: range
     elements: range
-    """By their numbers in an output: elements along axes, splits of a window, or windows that cover the output."""
+    """Their numbers in an output: elements along axes, splits of a window, or windows that cover the output."""
     split_size: int
-    """Elements that an invocation has of each of its outputs."""
+    """Elements that an invocation combines per output."""
     segments: tuple[int, ...]
-    """The segment of each source."""
+    """Segment of each source."""
     whole: bool
-    """Whether all of the elements lie in the segments, for every output. Otherwise the shader skips some."""
+    """Whether all of the elements are in the segments, for every output. Otherwise the shader skips some."""
     partials_before: int | None = 0
-    """Partials of each output from parts before this one, whose own come behind those. None: it writes the outputs."""
+    """Partials of each output from parts before this one; its partials come after. None: it writes the outputs."""
 
     @property
     def splits(self) -> int:
-        """Partials of each output, if it leaves any."""
+        """Partials of each output, if it writes any."""
         return -(-len(self.elements) // self.split_size)
 
     def cut(self, splits: int, partials: int) -> Iterator[Part]:
-        """Parts of at most so many splits each; there are `partials` of each output before these."""
+        """Parts of at most `splits` splits, after `partials` partials of each output."""
         for first in range(0, self.splits, splits):
             elements = self.elements[first * self.split_size : (first + splits) * self.split_size]
             yield replace(self, elements=elements, partials_before=partials + first)
@@ -79,32 +79,32 @@ class Part:
 
 @dataclass(frozen=True)
 class Extent:
-    """Where the elements of some outputs lie in a source. An output has them in steps that are `stride` apart."""
+    """The addresses of some outputs' elements in a source. The elements of an output are in steps, `stride` apart."""
 
     lowest: int
-    """The lowest address of an element, without the distances that `dims` add; `highest` likewise."""
+    """Lowest address of an element, without the offsets along `dims`; `highest` likewise."""
     highest: int
     steps: range
-    """Those with elements in the source."""
+    """Steps with elements in the source."""
     dims: tuple[Dim, ...] = ()
-    """Dimensions along which elements lie at a distance from these."""
+    """Further dimensions of the elements."""
     first_begin: int = 0
-    """Where step 0 of the first output begins, be that in the source or not; step s lies s * stride behind it."""
+    """First address of step 0 of the first output, even if outside the source; step s is s * stride after it."""
     last_end: int = 0
-    """The last address of step 0 of the last output."""
+    """Last address of step 0 of the last output."""
     stride: int = 0
-    """0: all steps may lie anywhere."""
+    """Distance of steps; 0: steps may be anywhere."""
     step_elements: int = 1
     """Elements of a step, as `Part.elements` numbers them."""
 
     def segments(self, size: int) -> tuple[int, ...]:
-        """The segments of `size` elements each where an element may lie."""
+        """The segments of `size` elements each that may contain an element."""
         return segments_touched(self.lowest, self.highest, self.dims, size)
 
     def within(self, segment: int, size: int) -> tuple[range, range]:
         """The elements that any output has in a segment, and those that all outputs have there.
 
-        An output that begins further on has elements with lower numbers in a segment:
+        An output that begins later has elements with lower numbers in a segment:
 
             elements                               0 ----------------------------->
             in the segment, of the first output            [===================]
@@ -127,10 +127,9 @@ class Extent:
 
 @dataclass(frozen=True)
 class Tiling:
-    """What an invocation, or `threads` of them, computes per iteration of its outermost loop: a tile of outputs.
+    """The tile of outputs that an invocation, or `threads` of them, computes per iteration of the outermost loop.
 
-    Outputs are one row, or rows of `row` outputs each; `rows` of them are a slab. Rows and slabs begin with a tile of
-    their own:
+    Outputs are one row, or rows of `row` outputs each; `rows` rows are a slab. Rows and slabs begin with a new tile:
 
         a slab of 3 rows    | tile  | tile  | ti |      rows of 18 outputs, tiles of 8 x 2
                             |       |       |    |
@@ -141,9 +140,9 @@ class Tiling:
     width: int
     """Outputs of a tile, along a row."""
     elements: int
-    """Elements that an item has of each of its outputs, at most."""
+    """Maximum of elements that an item combines per output."""
     loads: int
-    """Of an item, as `Limits.invocation_loads` counts them."""
+    """Loads of an item, as `Limits.invocation_loads` counts them."""
     threads: int = 1
     """Invocations that share an item."""
     height: int = 1
@@ -154,17 +153,17 @@ class Tiling:
     """Rows of a slab."""
 
     def items(self, outputs: int) -> int:
-        """Items of so many outputs: of whole slabs, of whole rows of one, or of a part of a row."""
+        """Number of items of `outputs` outputs: of whole slabs, of whole rows of one, or of a part of a row."""
         row = min(self.row, outputs)
         rows = min(self.rows, outputs // row)
         return outputs // row // rows * -(-rows // self.height) * -(-row // self.width)
 
     def most_items(self, limits: Limits) -> int:
-        """Items of a dispatch, at most; 0 where one has too many loads."""
+        """Maximum of items per dispatch; 0 if one has too many loads."""
         return limits.most_items(self.loads, self.threads)
 
     def most_outputs(self, limits: Limits) -> int:
-        """Outputs of a dispatch, at most: whole slabs, or else whole rows of one, or else a part of a row."""
+        """Maximum of outputs per dispatch: whole slabs, or else whole rows of one, or else a part of a row."""
         items = self.most_items(limits)
         for whole in self.row * self.rows, self.row * self.height, self.width:
             if found := items // self.items(whole):
@@ -174,20 +173,20 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Rules:
-    """How a kernel wants a problem to be cut."""
+    """A kernel's rules for cutting a problem."""
 
     outputs_in_place: int
-    """Outputs of a part that writes them, at most; 0: no part can."""
+    """Maximum of outputs of a part that writes them; 0: no part can."""
     outputs_with_partials: int
-    """Outputs of a part that leaves partials, at most."""
+    """Maximum of outputs of a part that writes partials."""
     tilings: tuple[Tiling, ...]
-    """How this kernel, and each of the others that compute parts of its problem, divides one that leaves partials."""
+    """Tilings of parts that write partials, one for each kernel that may compute them."""
     split_size: int
     """Elements of a partial result, as `Part.elements` numbers them."""
     ascending: bool
-    """Whether outputs lie one behind the other in the source, so that they change segments seldom."""
+    """Whether outputs ascend in the source, so that they rarely change segments."""
     step: int = 1
-    """Parts begin at multiples of so many outputs where they can."""
+    """Parts begin at multiples of so many outputs if possible."""
     boundary: int = MAX_ELEMENTS
     """No part has outputs on both sides of a multiple of this."""
 
@@ -197,7 +196,7 @@ class Rules:
         return end - over if over < end - begin else end
 
     def next(self, begin: int) -> int:
-        """The first multiple of `step` behind an output."""
+        """The first multiple of `step` after an output."""
         return (begin // self.step + 1) * self.step
 
 
@@ -205,12 +204,12 @@ class Rules:
 class PartKernel(Kernel):
     """A kernel that computes parts of a problem."""
 
-    # What a kernel says
+    # What a kernel defines
 
     @cached_property
     @abstractmethod
     def rules(self) -> Rules:
-        """How it wants the problem to be cut."""
+        """The rules for cutting the problem."""
 
     @property
     @abstractmethod
@@ -219,10 +218,10 @@ class PartKernel(Kernel):
 
     @abstractmethod
     def extents(self, outputs: range) -> tuple[Extent, ...]:
-        """Where the elements of some outputs lie in each source."""
+        """The addresses of some outputs' elements in each source."""
 
     def why_not(self, part: Part) -> str:
-        """Why it cannot compute a part; empty where it can."""
+        """Why it cannot compute a part; empty if it can."""
         return ""
 
     @abstractmethod
@@ -231,16 +230,16 @@ class PartKernel(Kernel):
 
     @property
     def others(self) -> tuple[PartKernel, ...]:
-        """The kernels that compute the parts that it cannot, in the order in which they are asked."""
+        """The kernels that compute the parts that it cannot, in the order in which they are tried."""
         return ()
 
-    # What runs
+    # Dispatches
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         return self.dispatches_of(range(self.problem.output_count))
 
     def dispatches_of(self, outputs: range) -> Iterator[tuple[Dispatch, int]]:
-        """Those of some outputs, as `dispatches`."""
+        """The dispatches of some outputs, as `dispatches`."""
         while outputs:
             stack = self._stack(outputs)
             if stack[0].partials_before is None:
@@ -254,7 +253,7 @@ class PartKernel(Kernel):
         return next(kernel for kernel in (self, *self.others) if not kernel.why_not(part))
 
     def _with_partials(self, stack: list[Part]) -> Iterator[tuple[Dispatch, int]]:
-        """The dispatches that leave partials, and those that combine them."""
+        """The dispatches that write partials, and those that combine them."""
         outputs, splits = stack[0].outputs, sum(part.splits for part in stack)
         size = 4 * self.partial_words * partial_count(self.limits, splits) * len(outputs)
         partials, at_once = 0, self._splits_at_once(len(outputs))
@@ -267,7 +266,7 @@ class PartKernel(Kernel):
             yield dispatch, size
 
     def _splits_at_once(self, outputs: int) -> int:
-        """Splits of each of so many outputs that one dispatch can take."""
+        """Maximum of splits of each output in a dispatch of `outputs` outputs."""
         short = self.limits.dispatch_elements // outputs
         most = (
             min(tiling.most_items(self.limits) // tiling.items(outputs), short // tiling.elements)
@@ -296,7 +295,7 @@ class PartKernel(Kernel):
             most = min(rules.outputs_with_partials, self.most_partials // splits, most_combined(self.limits, splits))
             if len(outputs) <= max(1, most):
                 return parts
-            # Once more: the elements of fewer outputs are cut elsewhere, so each may have more partials than before.
+            # Repeat, because the elements of fewer outputs are cut elsewhere, and may have more partials than before.
             outputs = range(outputs.start, rules.end(outputs.start, outputs.start + max(1, most)))
 
     def _can_write(self, part: Part) -> bool:
@@ -315,21 +314,21 @@ class PartKernel(Kernel):
         return range(begin, end if end == outputs.stop else rules.end(begin, end))
 
     def _alike(self, outputs: range) -> range:
-        """The first outputs whose elements are cut alike (`_are_alike`), if they are enough for a stack."""
+        """The first outputs of a stack: if they are enough, those whose elements are cut alike (`_are_alike`)."""
         rules, begin = self.rules, outputs.start
         if self._are_alike(outputs):
             return outputs
-        # The first of outputs that are cut alike are cut alike, too.
+        # If outputs are cut alike, so are the first of them.
         ends = range(rules.next(begin), outputs.stop, rules.step)
         count = bisect_left(ends, True, key=lambda end: not self._are_alike(range(begin, end)))
         alike = range(begin, ends[count - 1]) if count else range(0)
         if rules.ascending:
             return alike or self._apart(outputs)
-        # Outputs go back and forth between segments.
+        # Outputs alternate between segments.
         return alike if len(alike) * _LEAST_SHARE >= len(outputs) else outputs
 
     def _apart(self, outputs: range) -> range:
-        """The first outputs, up to some that are cut alike again."""
+        """The first outputs, before some that are cut alike again."""
         begin, end = outputs.start, self.rules.next(outputs.start)
         while end < outputs.stop:
             if self._are_alike(range(end, min(self.rules.next(end), self.problem.output_count))):
@@ -344,7 +343,7 @@ class PartKernel(Kernel):
     # How elements are cut
 
     def _parts(self, outputs: range) -> list[Part]:
-        """The elements of outputs, a part for each choice of segments, one of each source."""
+        """The parts of outputs, one for each combination of segments of the sources."""
         extents, sizes = self.extents(outputs), [source.segment_size for source in self.problem.sources]
         touched = [extent.segments(size) for extent, size in zip(extents, sizes, strict=True)]
         parts = []
@@ -356,11 +355,11 @@ class PartKernel(Kernel):
                 parts.append(Part(outputs, elements, self.rules.split_size, segments, whole))
         return parts
 
-    # What dispatches are given
+    # Arguments of dispatches
 
     @property
     def most_partials(self) -> int:
-        """Partials of a stack, at most, unless one output alone has more."""
+        """Maximum of partials of a stack, unless one output has more."""
         limits = self.limits
         most = max(limits.partial_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
         return min(most, limits.segment_bytes) // (4 * self.partial_words)
@@ -390,7 +389,7 @@ class PartKernel(Kernel):
         return self.limits.loads(items, tiling.loads, tiling.threads)
 
     def constants(self, part: Part, *, segmented: bool = False, **own: int) -> dict[str, int]:
-        """The specialization constants of a shader that can leave partials; where it writes, it skips no elements."""
+        """The specialization constants of a shader that can write partials; if it writes outputs, it skips nothing."""
         writes = part.partials_before is None
         return constants_of(
             self.problem,
@@ -402,7 +401,7 @@ class PartKernel(Kernel):
         )
 
     def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:
-        """The push constants for the bound segment of the input; an address is what shaders compute, plus `shift`."""
+        """The push constants for the bound segment of the input; `shift` is added to the shaders' addresses."""
         return segment_push("source", self.problem.sources[0].segment_size, segment, shift)
 
     def target_binding(self, part: Part, output: int, base: str) -> Binding:
@@ -412,7 +411,7 @@ class PartKernel(Kernel):
         return Binding(Role.PARTIALS, base=base, written=True)
 
     def target_base(self, part: Part, output: int) -> int:
-        """What to add to the number of an output for its place in the segment; or where the partials begin."""
+        """The offset of an output in the segment minus its number; or the first word of the partials."""
         begin = part.outputs.start
         if part.partials_before is None:
             return wrapped(self.place(begin, output) - begin)

@@ -1,6 +1,6 @@
-"""Sums of floats that are rounded once (exact.glsl), by shaders of their own that map them as others are mapped.
+"""Sums of floats that are rounded once (exact.glsl), by separate shaders with the mapping of other kernels.
 
-Where a bin missed an element, all elements of an output are added again, one by one: these are loads, too.
+If a bin missed an element, all elements of an output are added again, one by one; these loads count, too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.kernels.rows import Rows
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 
-# Elements of a split, at most: a bin holds them without overflow, and the second look is short.
+# Maximum of elements per split: a bin holds them without overflow, and the second pass over them is short.
 _LONGEST = 1 << 10
-# The same of bins with a digit more.
+# The same for bins with one more digit.
 _LONGEST_WIDE = 1 << 17
-# Columns of a piece of a window, at most, and rows of a window that is computed without a ring, more than so many.
+# Maximum of columns per piece of a window, and of rows of a window from which no rows are subtracted.
 _PIECE, _HIGH = 32, 16
 
 
@@ -43,7 +43,7 @@ class ExactReduce(Reduce):
 
 @dataclass(frozen=True)
 class ExactRows(Rows):
-    """Over axes, where an output's elements are contiguous."""
+    """Over axes, if an output's elements are contiguous."""
 
     longest_split: ClassVar = _LONGEST
     rest: ClassVar = ExactReduce
@@ -58,7 +58,7 @@ class ExactRows(Rows):
 
 @dataclass(frozen=True)
 class ExactColumns(Columns):
-    """Over axes, where neighbouring outputs have neighbouring elements."""
+    """Over axes, if neighbouring outputs have neighbouring elements."""
 
     longest_split: ClassVar = _LONGEST
     rest: ClassVar = ExactReduce
@@ -128,14 +128,14 @@ class ExactPoolSmall(PoolSmall):
 
     @cached_property
     def piece(self) -> int:
-        """Columns of a piece of a window: whole vectors, where there are several."""
+        """Columns of a piece of a window: whole vectors if there are several pieces."""
         width = self.windows.along[2].window_size
         piece = -(-width // -(-width // _PIECE))
         return piece if piece == width else -(-piece // self.vector_size) * self.vector_size
 
     @cached_property
     def subtracts(self) -> bool:
-        """Whether rows of the input are subtracted that windows leave."""
+        """Whether rows of the input that windows leave are subtracted."""
         height = self.windows.along[1]
         rows, stride, dilation = height.window_size, height.stride, height.dilation
         return stride % dilation == 0 and 2 * stride < rows * dilation and rows > _HIGH

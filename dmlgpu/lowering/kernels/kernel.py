@@ -1,4 +1,4 @@
-"""What planning knows of a kernel, and the constants and push constants that shaders share."""
+"""The interface of kernels to planning, and the constants and push constants that shaders share."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from dmlgpu.lowering.problem import OutputTensor, Problem, Result
 
 T = TypeVar("T")
 
-# Partials, or intermediates, may take this part of the bytes of a large source, so that its ranges are few.
+# Partials, or intermediates, may use 1/16 of the bytes of a large source, so that plans stay short.
 SCRATCH_SHARE = 16
-# Bytes that every device can bind (maxStorageBufferRange), also where segments have fewer.
+# Bytes that every device can bind (maxStorageBufferRange), also if segments are smaller.
 BINDABLE = 1 << 27
 
 
 @dataclass(frozen=True)
 class Kernel(ABC):
-    """A way to compute a problem within limits: the shader is a .comp file; this says when it fits, and plans it."""
+    """A way to compute a problem within limits: a .comp file, and this class, which tells if it fits and plans it."""
 
     problem: Problem
     limits: Limits
     first_intermediate: int = 0
-    """The number of the first of its own intermediates; those of the operator's problems come before."""
+    """Number of the kernel's first intermediate; those of the operator's problems come before."""
 
     name: ClassVar[str]
     variants: ClassVar[dict[str, str]]
-    """The modules' names before their accumulator, and what each does. A single variant has the kernel's name."""
+    """Names of modules, without accumulator and bits, with descriptions. A single variant has the kernel's name."""
 
     @property
     def why_impossible(self) -> str:
-        """Why it cannot compute the problem; empty where it can."""
+        """Why it cannot compute the problem; empty if it can."""
         return ""
 
     @property
     def why_slow(self) -> str:
-        """Why a kernel that comes after it in the list is faster on this device; empty where none is."""
+        """Why a later kernel in the list is faster on this device; empty if none is."""
         return ""
 
     @property
     @abstractmethod
     def elements(self) -> int:
-        """Elements that all invocations load, about: its time is proportional to them."""
+        """Approximate number of elements that all invocations load, proportional to the kernel's time."""
 
     @abstractmethod
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
@@ -56,7 +56,7 @@ class Kernel(ABC):
 
     @property
     def intermediates(self) -> tuple[TensorDesc, ...]:
-        """What its dispatches hand on."""
+        """Tensors that its dispatches write for later ones."""
         return ()
 
     @cached_property
@@ -68,18 +68,18 @@ class Kernel(ABC):
         return Binding(source.role, source.number, segment, "source_base", source.tensor.data_type.bits)
 
     def output_binding(self, begin: int, number: int, base: str) -> Binding:
-        """The segment of an output tensor that has output `begin`."""
+        """The binding of the segment of an output tensor that contains output `begin`."""
         output = self.problem.outputs[number]
         segment = begin // output.segment_size
         return Binding(output.role, output.number, segment, base, output.tensor.data_type.bits, written=True)
 
     def place(self, begin: int, number: int) -> int:
-        """Where output `begin` lies in that segment, in elements."""
+        """The offset of output `begin` in that segment, in elements."""
         return begin % self.problem.outputs[number].segment_size
 
 
 def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], **own: int) -> dict[str, int]:
-    """The specialization constants of a shader that writes these outputs: kernel.glsl's, and its own."""
+    """The specialization constants of a shader that writes these outputs: those of kernel.glsl, and `own`."""
     index_bits = [output.tensor.data_type.bits for output in outputs if output.result is Result.INDEX]
     return {
         "group_size": limits.group_size,
@@ -103,17 +103,17 @@ def shader_of(variant: str, problem: Problem, constants: Mapping[str, int], *, b
 
 
 def by_base(problem: Problem, outputs: Sequence[T]) -> dict[str, T]:
-    """What kernels over axes and combine.comp write, by the base of each binding.
+    """The outputs of kernels over axes and combine.comp, by the base of their binding.
 
-    `target_base` is for partials, else for indices, else for values. Of a selection `values_base` is for values; where
-    it writes partials, or one output tensor, both have that, and the shader writes it once.
+    `target_base` is for partials, else for indices, else for values. Selections also have `values_base`, for values; if
+    they write partials, or one output tensor, both bases are for that, and the shader writes it once.
     """
     last = {"target_base": outputs[-1]}
     return last | {"values_base": outputs[0]} if problem.accumulator.has_index else last
 
 
 def segment_push(name: str, size: int, segment: int, shift: int = 0) -> dict[str, Any]:
-    """The push constants for the bound segment of a tensor; an address is what shaders compute, plus `shift`."""
+    """The push constants for the bound segment of a tensor; `shift` is added to the addresses that shaders compute."""
     first = wrapped(segment * size - shift)
     return {f"{name}_first": first, f"{name}_count": size, f"{name}_base": wrapped(-first)}
 

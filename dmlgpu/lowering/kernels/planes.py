@@ -1,4 +1,4 @@
-"""What kernels share that compute parts of (batch, channel) planes."""
+"""Base classes of kernels that compute parts of (batch, channel) planes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dmlgpu.lowering.problem import planes_of
 
 @dataclass(frozen=True)
 class PlanesKernel(PartKernel):
-    """A kernel over (batch, channel) planes: source and outputs have the same number of them."""
+    """A kernel over (batch, channel) planes: source and outputs have the same number of planes."""
 
     @cached_property
     @abstractmethod
     def in_place(self) -> Tiling:
-        """How it writes outputs."""
+        """The tiling of parts that write outputs."""
 
     @cached_property
     def elements(self) -> int:
@@ -28,7 +28,7 @@ class PlanesKernel(PartKernel):
 
     @cached_property
     def planes(self) -> Dim:
-        """Those of the source: `planes_of`."""
+        """The source's planes with one stride (`planes_of`)."""
         return planes_of(self.source)
 
     @property
@@ -41,7 +41,7 @@ class PlanesKernel(PartKernel):
         return tiling.most_outputs(self.limits) >= self.per_word
 
     def planes_rules(self, in_place: Tiling, with_partials: Tiling, split_size: int) -> Rules:
-        """Parts of outputs in planes that have one stride."""
+        """The rules for outputs in planes that have one stride."""
         writes = self.problem.has_packed_outputs and self.fits(in_place)
         return Rules(
             outputs_in_place=self._whole_words(in_place) if writes else 0,
@@ -54,7 +54,7 @@ class PlanesKernel(PartKernel):
         )
 
     def _whole_words(self, tiling: Tiling) -> int:
-        """Outputs of a dispatch, at most: whole words; one at least, which `lower()` refuses where it does not fit."""
+        """Maximum of outputs per dispatch: whole words, at least one; if that does not fit, `lower()` raises."""
         most = min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
         return max(most // self.per_word, 1) * self.per_word
 
@@ -66,8 +66,8 @@ class PlanesKernel(PartKernel):
         return ""
 
     def source_place(self, part: Part) -> dict[str, Any]:
-        """The push constants for the bound segment of the source; where outputs are written only its base."""
-        # Shaders compute plane number * planes.stride; this is what that lacks where batch entries have another stride.
+        """The push constants for the bound segment of the source; only its base if outputs are written."""
+        # Shaders compute plane number * planes.stride; the shift corrects that if batch entries have another stride.
         plane = part.outputs.start // self.planes_outputs * self.planes.size
         batch = plane // self.source.sizes[1] * self.source.element_strides[0]
         push = self.source_push(part.segments[0], batch - plane * self.planes.stride)
@@ -76,9 +76,9 @@ class PlanesKernel(PartKernel):
 
 @dataclass(frozen=True)
 class WholeRowsKernel(PlanesKernel):
-    """A kernel over planes that writes whole slabs; or, where one is too large for a dispatch, whole rows of one.
+    """A kernel over planes that writes whole slabs; or, if one is too large for a dispatch, whole rows of one.
 
-    Another kernel computes the rest, and leaves partials: also whole rows, where a segment ends inside of a slab.
+    Another kernel computes the rest, and writes partials, also of whole rows if a segment ends inside a slab.
     """
 
     @cached_property
@@ -93,7 +93,7 @@ class WholeRowsKernel(PlanesKernel):
     @property
     @abstractmethod
     def unit(self) -> int:
-        """Outputs that it can write alone: rows, of which a slab has a multiple; or slabs, if these share words."""
+        """Fewest outputs that it can write: rows, whose number divides a slab's; or slabs, if rows share words."""
 
     @property
     def shares_words(self) -> bool:
@@ -102,7 +102,7 @@ class WholeRowsKernel(PlanesKernel):
 
     @property
     def whole_slabs(self) -> int:
-        """Outputs of the fewest slabs that end with a word."""
+        """Outputs of the smallest number of slabs that fills whole words."""
         return math.lcm(math.prod(self.problem.outputs[0].tensor.sizes[-2:]), self.per_word)
 
     @property
@@ -116,13 +116,13 @@ class WholeRowsKernel(PlanesKernel):
 
     @cached_property
     def most_outputs(self) -> int:
-        """Outputs that a dispatch should have, at most."""
+        """Maximum of outputs that a dispatch should have."""
         tiling = self.in_place
         return min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
 
     @cached_property
     def rules(self) -> Rules:
-        # Parts are whole slabs that end with a word, or parts of one. The other kernel takes what is shorter.
+        # Parts are whole slabs that fill whole words, or parts of one. The other kernel computes shorter parts.
         rules, slabs = self.direct.rules, self.whole_slabs <= self.most_outputs
         step = self.whole_slabs if slabs else self.unit
         most = self.most_outputs // step * step

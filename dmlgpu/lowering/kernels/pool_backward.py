@@ -1,6 +1,6 @@
-"""pool_backward.comp: gradients of pooling. Each output adds what the windows that cover it give.
+"""pool_backward.comp: gradients of pooling. Each output adds gradients of the windows that cover it.
 
-On lavapipe (Mesa 22.3) one output at a time, each of which is divided by sizes and strides, takes twice as long.
+On lavapipe (Mesa 22.3) one output at a time, each with divisions by sizes and strides, takes twice as long.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dmlgpu.lowering.kernels.planes import PlanesKernel
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows, Source
 
-# Words of outputs in a tile, at most: they share the divisions that find where the tile begins. On a GPU tiles are
-# shorter, as neighbouring invocations should write neighbouring words.
+# Maximum of words of outputs per tile: they share the divisions that compute the tile's position. On a GPU tiles are
+# shorter, because neighbouring invocations should write neighbouring words.
 _TILE, _COOPERATING_TILE = 8, 4
 
 
@@ -46,21 +46,21 @@ class PoolBackward(PlanesKernel):
 
     @property
     def index_words(self) -> int:
-        """The constant of both kernels for gradients: 2 where indices of 64 bits are given."""
+        """The constant of both kernels for gradients: 2 if the maxima are indices of 64 bits."""
         return 2 if self.maxima and self.maxima.tensor.data_type.bits == 64 else 0
 
     @property
     def what(self) -> str:
-        """What outputs add, in names of variants."""
+        """The terms of outputs, in names of variants."""
         return "maxima" if self.maxima else "shares"
 
     @cached_property
     def most(self) -> tuple[int, ...]:
-        """Windows that may cover an element, along each dimension."""
+        """Maximum of windows that cover an element, along each dimension."""
         return tuple([min(window.output_size, window.overlap) for window in self.windows.along])
 
     def tile_of(self, words: int) -> Tiling:
-        """This many words of outputs."""
+        """The tiling of tiles with `words` words of outputs."""
         outputs, (depth, height, width) = words * self.per_word, self.most
         loads = 1 + depth * (1 + height * (1 + width))
         # A tile may begin anywhere in a row of outputs, in each invocation at another output.
@@ -78,7 +78,7 @@ class PoolBackward(PlanesKernel):
 
     @cached_property
     def with_partials(self) -> Tiling:
-        """How it writes partials."""
+        """The tiling of parts that write partials."""
         split = self.element_count
         while split > 1 and not self.fits(Tiling(1, split, 2 + split)):
             split = -(-split // 2)
@@ -93,7 +93,7 @@ class PoolBackward(PlanesKernel):
         return math.prod(self.most)
 
     def extents(self, outputs: range) -> tuple[Extent, ...]:
-        """Where the windows that cover some outputs lie in the source, and in the maxima."""
+        """The addresses of the windows that cover some outputs, in the source and in the maxima."""
         windows, source = self.windows, self.source
         sizes = (*source.sizes[:2], *windows.fields["size"])
         batch, channel, *spatial = coordinate_ranges(sizes, outputs.start, outputs.stop)

@@ -1,8 +1,8 @@
 """pool_separable.comp for gradients of average pooling, with windows of any size.
 
 Element i is in the windows that begin at positions i + padding - reach to i + padding, as far as these exist: its
-gradient is the sum over a window of gradients. Each is divided among the elements of its own window when it is loaded.
-Along a dimension, with windows of 3 (a reach of 2), stride 1 and a padding of 1:
+gradient is the sum over a window of gradients. Each gradient is divided among the elements of its window when it is
+loaded. Along a dimension, with windows of 3 (a reach of 2), stride 1 and a padding of 1:
 
     gradients of windows    0   1   2   3   4
     element 0             [ 0   1 ]
@@ -47,7 +47,7 @@ class PoolBackwardSeparable(PoolSeparable):
 
     @cached_property
     def windows(self) -> Windows:
-        """Windows of gradients. All that they have counts, and what they have outside is nothing."""
+        """Windows of gradients. All of their positions count; outside the source gradients are 0."""
         transposed = tuple([window.transposed for window in self.covering.along])
         return Windows(transposed, self.covering.stride, include_padding=True)
 

@@ -1,7 +1,7 @@
 """pool_backward_small.comp, for gradients of pooling with small windows: an invocation computes a tile, row by row.
 
-Which windows hold an output is known when the shader is compiled; the picture is at its top. On lavapipe (Mesa 22.3)
-pool_backward.comp takes three to ten times as long.
+The compiler knows which windows cover an output; the shader has a picture. On lavapipe (Mesa 22.3) pool_backward.comp
+takes three to ten times as long.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from dmlgpu.lowering.kernels.pool_backward_separable import PoolBackwardSeparabl
 from dmlgpu.lowering.plan import Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
-# Additions for an output of an average's gradient, up to which pool_backward_separable is not faster, on lavapipe.
+# Additions per output of an average's gradient up to which pool_backward_separable is not faster, on lavapipe.
 _FEW_ADDITIONS = 33
-# Outputs of a tile's row, about.
+# Approximate number of outputs of a tile's row.
 _WIDTH = 8
 # The longest stride and the largest window along a dimension.
 _LONGEST_STRIDE, _LARGEST_WINDOW = 8, 64
-# Additions of a step for maxima, at most, as they are unrolled: three outputs of 9x9 windows. lavapipe (Mesa 25)
+# Maximum of additions per step for maxima, which are unrolled: three outputs of 9x9 windows. lavapipe (Mesa 25)
 # compiles these in 0.6 s.
 _ADDITIONS = 256
-# What a step for shares unrolls, at most: a window that is loaded counts 5, an output 2, a sum of the ring 1. lavapipe
+# Maximum of unrolled work per step for shares: a loaded window counts 5, an output 2, a sum of the ring 1. lavapipe
 # (Mesa 25) compiles 190 in 0.9 s.
 _UNROLLED = 190
-# Windows of the ring, or sums, at most: 12x12, which lavapipe (Mesa 25) compiles in a second; on a GPU, with more of
-# them gfx1100 spills, which has the fewest registers.
+# Maximum of windows, or sums, in the ring: 12x12, which lavapipe (Mesa 25) compiles in a second; on a GPU, gfx1100,
+# with the fewest registers, spills with more.
 _RING, _GPU_RING = 150, 20
 
 
@@ -80,16 +80,16 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     @cached_property
     def phase(self) -> tuple[int, ...]:
-        """The position of the first output in the last window that begins with it or before it, on each dimension."""
+        """The position of the first output in the last window that begins with it or before it, by dimension."""
         return tuple([window.start_padding % window.stride for window in self.windows.along])
 
     @property
     def depths(self) -> int:
-        """Windows along depth that can hold an output."""
+        """Windows along depth that can cover an output."""
         return self.windows.along[0].overlap
 
     def _windows_of(self, d: int, outputs: int) -> int:
-        """Windows along a dimension that can hold so many neighbouring outputs: ROWS, or COLUMNS, of the shader."""
+        """Windows along a dimension that can cover `outputs` neighbouring outputs: ROWS, or COLUMNS, of the shader."""
         window, phase = self.windows.along[d], self.phase[d]
         return (window.reach - phase) // window.stride + (outputs - 1 + phase) // window.stride + 1
 
@@ -101,20 +101,20 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     @property
     def _additions(self) -> float:
-        """Additions for an output of an average's gradient: two for each addition of sums, three for each division."""
+        """Additions per output of an average's gradient: two for each addition of sums, three for each division."""
         _, height, row = self.windows.along
         steps = self.in_place.height // height.stride
-        iterations = self._iterations(steps) / steps  # rows of windows for a step
+        iterations = self._iterations(steps) / steps  # rows of windows per step
         divisions = 3 * self.depths * self._windows_of(2, self.width) * iterations / self.width
         additions = self._sums_of_window * (self.depths * row.overlap * iterations + 2 * height.overlap) / row.stride
         return (divisions + additions) / height.stride
 
     def _iterations(self, steps: int) -> int:
-        """Rows of windows that a tile of so many steps loads, each of all depths; the first ones fill the ring."""
+        """Rows of windows that a tile of `steps` steps loads, each of all depths; the first ones fill the ring."""
         return steps + self._windows_of(1, self.windows.along[1].stride) - 1
 
     def _is_light(self, width: int) -> bool:
-        """Whether a tile of this width has a ring, and takes what is unrolled, that are small enough."""
+        """Whether the ring and the unrolled work of a tile of this width are small enough."""
         _, height, row = self.windows.along
         outputs, rows, columns = height.stride * width, self._windows_of(1, height.stride), self._windows_of(2, width)
         if self.direct.maxima:
@@ -140,20 +140,20 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     @property
     def unit(self) -> int:
-        # Tiles begin at a multiple of the stride, counted from the begin of a slab.
+        # Tiles begin at a multiple of the stride, counted from the start of a slab.
         (_, rows, row), step = self.windows.fields["size"], self.windows.along[1].stride
         return row * step if rows % step == 0 and not self.shares_words else self.whole_slabs
 
     @cached_property
     def in_place(self) -> Tiling:
         (_, rows, row), step = self.windows.fields["size"], self.windows.along[1].stride
-        # Tiles so high that each invocation has about four.
+        # Tiles are so high that each invocation has about four.
         tiles = self.problem.output_count // row * -(-row // self.width)
         most = tiles // step // (4 * self.limits.invocations)
         steps = even_part(-(-rows // step), most)
         while True:
             iterations, elements = self._iterations(steps), self.element_count
-            if self.direct.maxima is None:  # an output has its part of each row that its tile adds, and adds rows
+            if self.direct.maxima is None:  # an output has a share of each row that its tile adds, and adds rows
                 depth, height, width = self.direct.most
                 elements = min(elements, -(-depth * width * iterations // (steps * step)) + height)
             tiling = Tiling(
@@ -168,7 +168,7 @@ class PoolBackwardSmall(WholeRowsKernel):
                 return tiling
             steps = even_part(-(-rows // step), steps // 2)
 
-    # What runs
+    # Dispatches
 
     def dispatch(self, part: Part) -> Dispatch:
         _, height, width = self.windows.along

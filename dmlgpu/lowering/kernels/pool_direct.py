@@ -1,8 +1,8 @@
 """pool_direct.comp: one invocation per word of outputs; any window, any layout.
 
-It computes what the other kernels over windows do not cover. `pool_direct` writes outputs; it reads long rows of a
-window in vectors of 16 bytes. `pool_direct_splits` writes partials of splits of windows, which lie in several segments
-or are too long for one invocation.
+It computes what other kernels over windows cannot. `pool_direct` writes outputs; it loads long rows of a window in
+vectors of 16 bytes. `pool_direct_splits` writes partials of splits of windows that are in several segments, or too long
+for one invocation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dmlgpu.lowering.problem import Windows
 
 @dataclass(frozen=True)
 class Split:
-    """The split of a window that an invocation takes.
+    """The split of a window that an invocation combines.
 
     It has `size` elements along dimension `cut`, one along the dimensions before, and all along those after.
     """
@@ -33,7 +33,7 @@ class Split:
     size: int
 
     def sizes(self, window_size: Sequence[int]) -> tuple[int, ...]:
-        """Along each dimension."""
+        """The sizes along each dimension."""
         return (*(1,) * self.cut, self.size, *window_size[self.cut + 1 :])
 
 
@@ -59,17 +59,17 @@ class PoolDirect(PlanesKernel):
 
     @cached_property
     def most_inside(self) -> tuple[int, ...]:
-        """Elements of a window along each dimension that can lie in the input at once."""
+        """Maximum of elements of a window inside the input, along each dimension."""
         return tuple([window.inside for window in self.windows.along])
 
     @property
     def vectors(self) -> bool:
-        """Whether rows of a window are long enough to be read in vectors, in place."""
+        """Whether rows of a window are long enough to be loaded in vectors, in place."""
         width = self.windows.along[2]
         return self.windows.stride[2] == width.dilation == 1 and width.window_size >= 2 * self.vector_size
 
     def tiling_of(self, size: Sequence[int], *, vectors: bool = False) -> Tiling:
-        """A word of outputs, each with a split of its window that has this size."""
+        """The tiling of words of outputs, each with a split of this size of its window."""
         depth, height, width = map(min, size, self.most_inside)
         accumulator = self.problem.accumulator
         row = width * accumulator.loads()
@@ -86,7 +86,7 @@ class PoolDirect(PlanesKernel):
 
     @cached_property
     def with_partials(self) -> Tiling:
-        """How it writes partials."""
+        """The tiling of parts that write partials."""
         return self.tiling_of(self.split_sizes)
 
     @cached_property
@@ -125,7 +125,7 @@ class PoolDirect(PlanesKernel):
         sizes = (*self.source.sizes[:2], *windows.fields["output_size"])
         *planes, depth, height, width = coordinate_ranges(sizes, outputs.start, outputs.stop)
         low, high = (sum(r[side] * stride for r, stride in zip(planes, strides, strict=False)) for side in (0, 1))
-        # The outermost dimension along which there are splits has the steps; of the others the whole extent counts.
+        # Steps are along the outermost dimension with splits; along the others the whole extent counts.
         along = next((d for d in range(3) if self.split_counts[d] > 1), 0)
         begins, ends = [0] * 3, [0] * 3
         for d, (window, (first, last)) in enumerate(zip(windows.along, (depth, height, width), strict=True)):
@@ -168,7 +168,7 @@ class PoolDirect(PlanesKernel):
 
     @property
     def indices(self) -> int:
-        """The output tensor with indices; where there is none, its binding has the values, unused."""
+        """The output tensor with indices; if there is none, its binding has the values, unused."""
         return len(self.problem.outputs) - 1
 
     def bindings(self, part: Part) -> tuple[Binding, ...]:
@@ -183,7 +183,7 @@ class PoolDirect(PlanesKernel):
         push, fields = self.push(part), self.windows.fields
         push |= {"stride": self.windows.stride, "dilation": fields["dilation"], "window_size": fields["window_size"]}
         if part.partials_before is None:
-            # Where padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
+            # If padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
             width = self.windows.along[2]
             aligned = self.vectors and self.is_aligned(width.stride, width.start_padding, *self.row_steps)
             outputs = self.problem.outputs
@@ -201,7 +201,7 @@ class PoolDirect(PlanesKernel):
 
     @property
     def counted_constants(self) -> dict[str, int]:
-        """The constants for what counts for an average, where push constants have no room for it."""
+        """The constants for the range that counts in an average, if push constants have no room for it."""
         counts = self.windows.include_padding and self.problem.accumulator.needs_count
         paddings = zip(("depth", "height", "width"), self.windows.fields["end_padding"], strict=True)
         constants = {f"end_padding_{name}": padding if counts else 0 for name, padding in paddings}

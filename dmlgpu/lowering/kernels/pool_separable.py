@@ -1,16 +1,16 @@
 """pool_separable.comp: windows of any size, along one dimension after the other.
 
-Each dimension of a window is one pass; pool_separable.comp has the picture. An output takes some loads for each
-dimension, where pool_direct.comp takes one for each element of the window:
+Each dimension of a window is one pass; pool_separable.comp has a picture. An output needs some loads per dimension;
+with pool_direct.comp it needs one per element of the window:
 
     input      --- along width --->  intermediate  --- along height ---> intermediate --- along depth --->  outputs
     D x H x W                        D x H x w                           D x h x w                          d x h x w
 
-Of equal elements the first along width wins, then the one of the first row, then of the first depth: the first in
-row-major order. Rows of intermediates have a multiple of 4 places, so that passes load and store vectors.
+The first of equal elements along width wins, then that of the first row, then of the first depth: the first in
+row-major order. Rows of intermediates have a multiple of 4 elements, so that passes load and store vectors.
 
-Where tensors lie in several segments, the pass along width has a dispatch for the rows of each segment, and a row that
-lies in two is copied first. Where outputs of one row, or of one depth, lie in two, pool_direct.comp computes them.
+If tensors have several segments, the pass along width has a dispatch for the rows of each segment, and a row in two is
+copied first. If outputs of one row, or of one depth, are in two, pool_direct.comp computes them.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Result, Role, Windows, copy_of, planes_of
 
-# Windows of a tile, at most. Where loops are unrolled fewer along height and depth, and along width with indices of
-# windows of up to _SHORT elements: these take no longer, and compile faster.
+# Maximum of windows per tile. If loops are unrolled, fewer along height and depth, and along width with indices and
+# windows of up to _SHORT elements: these are as fast, and compile faster.
 _MOST_TILE, _UNROLLED_TILE, _SHORT = 16, 8, 31
-# Elements of a tile behind its first window, at most: the loop that loads them is unrolled.
+# Maximum of elements of a tile after its first window: the loop that loads them is unrolled.
 _MOST_BEHIND = 16
 
 
@@ -49,12 +49,12 @@ class Line(Window):
 
     @property
     def needs_pass(self) -> bool:
-        """Whether the windows along this dimension are not just the elements themselves."""
+        """Whether the windows along this dimension differ from the elements themselves."""
         return (self.window_size, self.stride, self.start_padding, self.size) != (1, 1, 0, self.output_size)
 
     @property
     def spacing(self) -> int:
-        """The distance of outputs whose windows have elements in common."""
+        """The distance of outputs whose windows share elements."""
         return self.base_dilation * self.dilation // math.gcd(self.stride, self.dilation)
 
     @property
@@ -64,16 +64,16 @@ class Line(Window):
 
     @property
     def fewest_elements(self) -> int:
-        """Elements of a window, at least."""
+        """Minimum of elements per window."""
         return self.window_size // self.base_dilation
 
     @property
     def most_elements(self) -> int:
-        """Elements of a window, at most."""
+        """Maximum of elements per window."""
         return -(-self.window_size // self.base_dilation)
 
     def tile(self, most: int) -> int:
-        """Windows of an invocation: all have an element in common, or each is one element."""
+        """Windows per invocation: all share an element, or each is one element."""
         tile, step, spacing = 1, self.step, self.spacing
         while 2 * tile <= most and 2 * tile * step <= _MOST_BEHIND and tile * spacing < self.output_size:
             if self.most_elements > 1 and self.fewest_elements <= (2 * tile - 1) * step:
@@ -86,12 +86,12 @@ class Line(Window):
         return tile if self.most_elements == 1 else self.most_elements + (tile - 1) * self.step
 
     def tiles(self, tile: int) -> int:
-        """Runs of this length."""
+        """Number of tiles."""
         residues = min(self.spacing, self.output_size)
         return ((self.output_size - 1) // self.spacing // tile + 1) * residues
 
     def widest(self, outputs: int) -> Line:
-        """The windows of this many neighbouring outputs, over the most elements that they can have."""
+        """The windows of this many neighbouring outputs, over the maximum of elements that they can have."""
         size = min(self.size, -(-self.span(outputs) // self.base_dilation))
         return self._replace(size=size, output_size=outputs, start_padding=0)
 
@@ -104,16 +104,16 @@ class SeparablePass:
     """0 to 2: depth, height, width."""
     line: Line
     outer_count: int
-    """Lines one after the other in memory: rows of the input along width, slabs along height, planes along depth."""
+    """Consecutive lines in memory: rows of the input along width, slabs along height, planes along depth."""
     row_count: int
     """Rows of the intermediate at one position of a line: 1 along height, those of a slab along depth."""
     tile: int
     vectors: int
     """Vectors of columns at one position of a line."""
     written: int
-    """Elements of an intermediate, or outputs."""
+    """Elements that are written, of an intermediate or of outputs."""
     element_loads: int
-    """Loads that taking an element counts as."""
+    """Loads that accumulating an element counts as."""
 
     @property
     def items(self) -> int:
@@ -122,7 +122,7 @@ class SeparablePass:
     @property
     def item_loads(self) -> int:
         """Loads of an item."""
-        # The middle has two loads in each iteration; prefixes and suffixes have a loop for each window of the tile.
+        # The middle has two loads per iteration; prefixes and suffixes have a loop per window of the tile.
         behind = (self.tile - 1) * self.line.step
         return ((self.line.elements(self.tile) - behind) // 2 + 2 * behind) * self.element_loads + 2 * self.tile + 1
 
@@ -164,7 +164,7 @@ class PoolSeparable(Kernel):
             return "it has no module for integers"
         if 4 % self.words:
             return "a vector does not have whole states"
-        # Positions are signed, and a tile continues behind the last output.
+        # Positions are signed, and a tile continues after the last output.
         if max(line.end + line.stride * line.spacing * _MOST_TILE for line in self.lines) >= 1 << 31:
             return "windows reach so far that positions would wrap around"
         if not self.problem.has_packed_outputs:
@@ -181,14 +181,14 @@ class PoolSeparable(Kernel):
         outputs = counts[self.range_axis] if self.planes_at_once else self.outputs_at_once
         count = math.prod(counts) // counts[self.range_axis] * outputs
         elements = sum(each.elements for each in self._passes(1, self._widest(outputs)))
-        # In loads of pool_direct.comp: an output takes 4 more, a load of a pass counts 12 on SwiftShader, else 2.5. On
-        # llvmpipe it takes as long as 1, but pool_small.comp may come next, with half the time of pool_direct.comp. For
-        # sums both take as long to add.
+        # Costs in loads of pool_direct.comp: an output has 4 more, a load of a pass costs 12 on SwiftShader, else 2.5.
+        # On llvmpipe it costs 1, but pool_small.comp may be the alternative, which needs half the time of
+        # pool_direct.comp. Sums take as long to add in both.
         by_pool = count * (4 + self._direct.elements // self.problem.output_count)
         each = 2.5 if self.limits.unrolls else 12 if self.selects else 5
         if each * elements >= by_pool:
             return "windows have few elements in common"
-        # At least one for each run of rows, and for each further pass of a range.
+        # At least one dispatch per run of rows, and per further pass of a range.
         dispatches, further = 0, len(self._passes(1, self.lines)) - 1
         in_segments = self.problem.sources[0].segment_count > 1
         for part in self._ranges():
@@ -201,7 +201,7 @@ class PoolSeparable(Kernel):
 
     @cached_property
     def planes(self) -> Dim:
-        """Those of the source: `planes_of`."""
+        """The source's planes with one stride (`planes_of`)."""
         return planes_of(self.source)
 
     @cached_property
@@ -246,7 +246,7 @@ class PoolSeparable(Kernel):
         return self.limits.unrolls and not self.limits.cooperating
 
     def _most_tile(self, axis: int, line: Line) -> int:
-        """Windows of a tile, at most."""
+        """Maximum of windows per tile."""
         if self.limits.cooperating:
             # RADV keeps more states in memory, not in registers.
             return _MOST_TILE // self.words if axis == 2 else _MOST_TILE // 4
@@ -261,10 +261,10 @@ class PoolSeparable(Kernel):
         return _UNROLLED_TILE // self.words
 
     def _unrolled(self, one_pass: SeparablePass) -> int:
-        """Windows of a tile that are unrolled where they are written.
+        """Windows of a tile whose writes are unrolled.
 
-        Short windows along height without indices take a tenth longer with fewer of them (lavapipe, Mesa 22.3). Volumes
-        have two such passes to compile.
+        Short windows along height without indices take a tenth longer with fewer (lavapipe, Mesa 22.3). Volumes have
+        two such passes to compile.
         """
         if not self._is_unrolled:
             return _MOST_TILE
@@ -287,7 +287,7 @@ class PoolSeparable(Kernel):
         return tuple(line.widest(outputs) if d == self.range_axis else line for d, line in enumerate(self.lines))
 
     def _passes(self, planes: int, lines: Sequence[Line]) -> list[SeparablePass]:
-        """The passes of a range, in order. The one along width is always there, as it reads the input."""
+        """The passes of a range, in order. That along width is always included, because it reads the input."""
         depth, height, width = lines
         passes = []
         for axis, line in (2, width), (1, height), (0, depth):
@@ -304,41 +304,41 @@ class PoolSeparable(Kernel):
         return passes
 
     def _bytes(self, planes: int, outputs: int) -> list[int]:
-        """Bytes of the intermediates of ranges with so many planes, and outputs along `range_axis`."""
+        """Bytes of the intermediates of ranges with `planes` planes, and `outputs` outputs along `range_axis`."""
         passes = self._passes(planes, self._widest(outputs))
         return [4 * each.written * self.words_and_index for each in passes[:-1]]
 
     def _fits(self, planes: int, outputs: int) -> bool:
-        """Whether the intermediates of such ranges keep to the limits."""
+        """Whether the intermediates of such ranges are within the limits."""
         intermediates = self._bytes(planes, outputs)
         return sum(intermediates) <= self.most_bytes and max(intermediates, default=0) <= self.limits.segment_bytes
 
     @cached_property
     def most_bytes(self) -> int:
-        """Bytes of intermediates, at most: enough that two ranges share no more rows than each has of its own."""
+        """Maximum of bytes of intermediates: enough that two ranges share no more rows than each has alone."""
         line = self.lines[self.range_axis]
         outputs = min(line.output_size, line.overlap)
         largest = max(self.source.size_in_bytes, self.problem.outputs[0].tensor.size_in_bytes)
         return max(self.limits.intermediate_bytes, largest // SCRATCH_SHARE, sum(self._bytes(1, outputs)))
 
     def _most_items(self, one_pass: SeparablePass) -> int:
-        """Items of a dispatch; a pass may take several."""
+        """Maximum of items per dispatch; a pass may need several dispatches."""
         elements = one_pass.line.elements(one_pass.tile)
         return min(self.limits.most_items(one_pass.item_loads), max(1, self.limits.dispatch_elements // elements))
 
     @cached_property
     def planes_at_once(self) -> int:
-        """Whole planes of a range; 0 if not even one fits."""
+        """Number of whole planes per range; 0 if not even one fits."""
         outputs = self.windows.along[self.range_axis].output_size
         return _greatest(self.planes.size, lambda count: self._fits(count, outputs))
 
     @cached_property
     def outputs_at_once(self) -> int:
-        """Outputs along `range_axis` of a range, if a whole plane does not fit; 0 if not even one does."""
+        """Number of outputs along `range_axis` per range if a whole plane does not fit; 0 if not even one does."""
         return _greatest(self.windows.along[self.range_axis].output_size, lambda count: self._fits(1, count))
 
     def _ranges(self) -> Iterator[PlaneRange]:
-        """The ranges of all outputs, in order; the outputs of each lie in one segment, or are left to `_direct`."""
+        """The ranges of all outputs, in order; the outputs of each are in one segment, or `_direct` computes them."""
         return itertools.chain.from_iterable(map(self._in_segments, self._large_ranges()))
 
     def _large_ranges(self) -> Iterator[PlaneRange]:
@@ -363,12 +363,12 @@ class PoolSeparable(Kernel):
         return range(first, first + len(part.planes) * len(part.outputs) * together)
 
     def _segment_end(self, output: int) -> int:
-        """The first output behind this one at which a segment of an output tensor begins."""
+        """The first output after this one at which a segment of an output tensor begins."""
         sizes = (output.segment_size for output in self.problem.outputs)
         return min((output // size + 1) * size for size in sizes)
 
     def _is_direct(self, part: PlaneRange) -> bool:
-        """Whether outputs of a range lie in two segments."""
+        """Whether outputs of a range are in two segments."""
         outputs = self._outputs(part)
         return self._segment_end(outputs.start) < outputs.stop
 
@@ -383,11 +383,11 @@ class PoolSeparable(Kernel):
             if end >= outputs.stop or len(steps) == 1:
                 yield part
                 continue
-            # The steps before the one in which the segment ends; or else this one.
+            # The steps before the one in which the segment ends; or, if there are none, that step.
             count = max(1, (end - outputs.start) // (len(outputs) // len(steps)))
             left += (replace(part, **{axis: some}) for some in (steps[count:], steps[:count]))
 
-    # What runs
+    # Dispatches
 
     @cached_property
     def _direct(self) -> PartKernel:
@@ -418,16 +418,16 @@ class PoolSeparable(Kernel):
                     yield self._columns(part, one_pass, number, before, items, to_outputs=to_outputs), 0
 
     def _item_ranges(self, one_pass: SeparablePass, items: range) -> Iterator[range]:
-        """Some items of a pass, as ranges for a dispatch each."""
+        """Items of a pass, as one range per dispatch."""
         parts = -(-len(items) // self._most_items(one_pass))
         each = -(-len(items) // parts)
         return (items[i : i + each] for i in range(0, len(items), each))
 
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:
-        """What a first pass leaves, then what a second one does: all values, and behind them all indices.
+        """The results of the first pass, then of the second: all values, and after them all indices.
 
-        Last the copy of a row that lies in several segments.
+        The last is the copy of a row in several segments.
         """
         outputs = self.windows.along[self.range_axis].output_size if self.planes_at_once else self.outputs_at_once
         passes = self._passes(self.planes_at_once or 1, self._widest(outputs))
@@ -444,13 +444,13 @@ class PoolSeparable(Kernel):
         return replace(self._intermediate(behind, base), unit_bits=self.source.data_type.bits)
 
     def _runs(self, part: PlaneRange) -> Iterator[tuple[range, int | None]]:
-        """The rows of the input that a range needs, in runs that lie in one segment; None for a row in several."""
+        """The rows of the input that a range needs, in runs in one segment, and that segment; None if several."""
         windows, (depth, height, width) = self.windows, self._lines(part)[1]
         first = self._first_row(part)[0]
         planes, slabs = Dim(len(part.planes), self.planes.stride), Dim(depth.size, windows.stride[0])
         size, reach = self.problem.sources[0].segment_size, (width.size - 1) * windows.stride[2]
         runs = runs_of_segments(first, (planes, slabs, Dim(height.size, windows.stride[1])), reach, size)
-        # Runs of one segment may follow each other: the last rows of a plane, and whole planes.
+        # Consecutive runs may have the same segment: the last rows of a plane, and whole planes.
         for segment, together in itertools.groupby(runs, key=lambda run: run[1]):
             if segment is None:
                 yield from together
@@ -470,7 +470,7 @@ class PoolSeparable(Kernel):
     def _rows_of(
         self, part: PlaneRange, one_pass: SeparablePass, items: range, segment: int | None, *, to_outputs: bool
     ) -> Iterator[Dispatch]:
-        """Some tiles along width: of rows that lie in a segment, or of the row that was copied."""
+        """Some tiles along width: of rows in a segment, or of the copied row."""
         windows, lines = self.windows, self._lines(part)[1]
         first, first_row = self._first_row(part)
         push: dict[str, Any] = {
@@ -492,7 +492,7 @@ class PoolSeparable(Kernel):
             yield self._dispatch(part, one_pass, 0, some, push, source, to_outputs=to_outputs)
 
     def _copied(self, part: PlaneRange, row: int) -> Iterator[Dispatch]:
-        """Copies a row of the input that lies in several segments."""
+        """Copies a row of the input that is in several segments."""
         target = replace(self._copy_binding("target_base"), written=True)
         copy = Reduce(copy_of(self.problem.sources[0], self._copy, target.tensor), self.limits)
         size, stride = self.problem.sources[0].segment_size, self.windows.stride[2]
@@ -520,7 +520,7 @@ class PoolSeparable(Kernel):
         *,
         to_outputs: bool,
     ) -> Dispatch:
-        """Some tiles of pass `number` of a range, along height or depth; pass `before` left what they load."""
+        """Some tiles of pass `number` of a range, along height or depth; they load the results of pass `before`."""
         push = {"row_count": one_pass.row_count, "source_base": 0, "source_indices": before.written * self.words}
         source = self._intermediate(number - 1, "source_base")
         return self._dispatch(part, one_pass, number, items, push, source, to_outputs=to_outputs)
@@ -538,7 +538,7 @@ class PoolSeparable(Kernel):
     ) -> Dispatch:
         """A dispatch of some tiles of pass `number` of a range."""
         line, bits, width = one_pass.line, self.source.data_type.bits, self.windows.along[2].output_size
-        # The state of a sum is a vector of its own, and SwiftShader compiles several roots for minutes.
+        # The state of a sum is a vector, and SwiftShader compiles several roots for minutes.
         side_by_side = self.selects and one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
         group = (4 if side_by_side else 1) if one_pass.axis == 2 else 4 // self.words
         per_word = max(1, 32 // bits)
@@ -589,7 +589,7 @@ class PoolSeparable(Kernel):
         return {} if self.selects else {"base_dilation": one_pass.line.base_dilation}
 
     def _counted(self, part: PlaneRange, axis: int) -> dict[str, Any]:
-        """The push constants for what counts for an average: along the dimension of a pass, and along the others."""
+        """The push constants for what counts in an average: along the dimension of a pass, and along the others."""
         if self.selects:
             return {}
         fields = self.windows.fields
@@ -602,7 +602,7 @@ class PoolSeparable(Kernel):
         if axis == 2:
             return along
         rows = fields["window_size"], fields["stride"], fields["dilation"], begins, ends
-        # Windows along height have one element where this pass is along height.
+        # Windows along height have one element if this pass is along height.
         height, width = (1, 1, 1, 0, 1) if axis == 1 else [row[1] for row in rows], [row[2] for row in rows]
         names = "window_sizes", "window_strides", "dilations", "counted_begins", "counted_ends"
         return along | dict(zip(names, zip(height, width, strict=True), strict=True))
@@ -617,7 +617,7 @@ class PoolSeparable(Kernel):
         return address, (plane * windows.along[0].size + depth) * windows.along[1].size + height
 
     def _row(self, part: PlaneRange, row: int) -> tuple[int, int]:
-        """The same for one of the rows that it needs."""
+        """The address and the number of row `row` of those that a range needs."""
         windows, (depths, heights, _) = self.windows, self._lines(part)[1]
         slab, height = divmod(row, heights.size)
         plane, depth = divmod(slab, depths.size)
@@ -626,7 +626,7 @@ class PoolSeparable(Kernel):
         return address, number + (plane * windows.along[0].size + depth) * windows.along[1].size + height
 
     def _is_flat(self, part: PlaneRange) -> bool:
-        """Whether the rows that a range needs have one stride, and their indices follow each other."""
+        """Whether the rows that a range needs have one stride, and consecutive indices."""
         windows, (depth, height, _) = self.windows, self._lines(part)[1]
         slab, plane = (height.size, windows.stride[1] * height.size), depth.size * height.size * windows.stride[1]
         sizes = windows.fields["size"]
@@ -635,7 +635,7 @@ class PoolSeparable(Kernel):
         return slabs_follow and (len(part.planes) == 1 or (whole and plane == self.planes.stride))
 
     def _written(self, outputs: range, number: int, *, to_outputs: bool) -> tuple[Binding, Binding]:
-        """The bindings of values and indices; where there is one of them, both have it."""
+        """The bindings of values and indices; if only one is written, both have it."""
         bases = "values_base", "indices_base"
         if not to_outputs:
             values, indices = (replace(self._intermediate(number, base), written=True) for base in bases)
@@ -647,7 +647,7 @@ class PoolSeparable(Kernel):
         return values, indices
 
     def _intermediate(self, number: int, base: str) -> Binding:
-        """What pass `number` leaves."""
+        """The binding of the results of pass `number`."""
         return Binding(Role.INTERMEDIATE, number + self.first_intermediate, base=base)
 
 

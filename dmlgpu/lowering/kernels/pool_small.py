@@ -1,14 +1,14 @@
 """pool_small.comp, for small windows: an invocation computes a tile of outputs, row by row.
 
-Neighbouring windows share what is loaded; the picture is at the top of pool_small.comp.
+Neighbouring windows share loads; pool_small.comp has a picture.
 
     outputs of one depth, a slab:      | tile  | tile  | tile  |      here tiles have 2 rows
                                        |       |       |       |
                                        +-------+-------+-------+
                                        | tile  | tile  | tile  |
 
-On lavapipe (Mesa 22.3), windows of 3 x 3 take three times as long where the loop over a window is unrolled for one
-output at a time, and nine times element by element.
+On lavapipe (Mesa 22.3), windows of 3 x 3 take three times as long if the loop over a window is unrolled for one output
+at a time, and nine times as long element by element.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
-# The largest window along each dimension, as its loops are unrolled: a CPU driver compiles for half a second. No GPU
-# has shown yet how long it takes.
+# Largest window along each dimension, whose loops are unrolled: a CPU driver compiles for half a second. The time on
+# GPUs is not measured.
 _SMALL_WINDOW, _GPU_WINDOW = 31, 9
 # Elements of a window, along each dimension and in all, up to which pool_separable is not faster. Without indices it is
-# from 8 x 8 on, with indices from 11 x 11 on; sums are from 16 x 16 on, but not where windows are long and narrow.
+# faster from 8 x 8 on, with indices from 11 x 11 on, for sums from 16 x 16 on, but not for long, narrow windows.
 _UNROLLED_WINDOW, _UNROLLED_ELEMENTS, _UNROLLED_TERMS = 9, 81, 225
-# Rows of the ring, at most, where windows share rows.
+# Maximum of rows in the ring if windows share rows.
 _RING, _GPU_RING = 31, 9
-# Elements of an input row per output of a tile's row, at most.
+# Maximum of elements of an input row per output of a tile's row.
 _SPAN, _GPU_SPAN = 16, 4
-# Vectors of padding before a row, at most (load_span).
+# Maximum of vectors of padding before a row (load_span).
 _PADDING_VECTORS = 16
-# Registers of an invocation for states and operands: with more of them gfx1100 spills, which has the fewest. A CPU
-# driver has them in memory that is as fast.
+# Maximum of registers per invocation for states and operands: gfx1100, with the fewest registers, spills with more. A
+# CPU driver keeps them in memory, which is as fast.
 _REGISTERS = 110
 
 
@@ -55,7 +55,7 @@ class Tile:
     span: int
     """Elements of an input row from the first of a row's first window to the last of its last window."""
     ring_rows: int
-    """Rows of the ring: all that a window spans if outputs share rows; else one, for the whole window."""
+    """Rows of the ring: all that a window spans if outputs share rows; otherwise one, for the whole window."""
     fresh: int
     """Rows of the ring that an output does not share with the one above it."""
     held_rows: int
@@ -63,7 +63,7 @@ class Tile:
 
     @property
     def iterations(self) -> int:
-        """Of the loop over rows of outputs: the first ones fill the ring."""
+        """Iterations of the loop over rows of outputs; the first ones fill the ring."""
         return self.height + (self.ring_rows - 1) // self.fresh
 
 
@@ -77,14 +77,14 @@ class PoolSmall(WholeRowsKernel):
     }
 
     largest_window: ClassVar[int] = _SMALL_WINDOW
-    """Along a dimension."""
+    """Largest window along a dimension."""
 
     @property
     def why_impossible(self) -> str:
         windows, tile, width = self.windows, self.tile, self.windows.along[2]
         if max(windows.fields["window_size"]) > self.largest_window:
             return f"the window is larger than {self.largest_window} along a dimension"
-        # A place beyond 2^32 would wrap around in pool_small.comp, and might be in the input again.
+        # A position beyond 2^32 would wrap around in pool_small.comp, perhaps into the input.
         if max([window.end for window in windows.along]) > MAX_ELEMENTS:
             return "windows hang over the end so far that their positions would wrap around into the input"
         most = (_GPU_SPAN if self.limits.cooperating else _SPAN) * max(4, self.vector_size, tile.width)
@@ -117,7 +117,7 @@ class PoolSmall(WholeRowsKernel):
 
     @property
     def why_separable(self) -> str:
-        """Why pool_separable is faster; empty where it is not."""
+        """Why pool_separable is faster; empty if it is not."""
         window = self.windows.fields["window_size"]
         separable, elements = PoolSeparable(self.problem, self.limits), math.prod(window)
         most, longest = _UNROLLED_TERMS, _SMALL_WINDOW
@@ -135,9 +135,9 @@ class PoolSmall(WholeRowsKernel):
 
     @cached_property
     def tile(self) -> Tile:
-        """The widest tile whose states registers hold.
+        """The widest tile whose states fit in registers.
 
-        It has as many rows as leave each invocation about four tiles: one, and so no ring, where outputs are few.
+        It has so many rows that each invocation has about four tiles: one, and so no ring, if outputs are few.
         """
         tile = self._tile_of(self._widest)
         while tile.width > self.per_word and not self._fits(tile):
@@ -150,8 +150,8 @@ class PoolSmall(WholeRowsKernel):
         _, along_height, along_width = self.windows.along
         rows, stride, extent = along_height.window_size, along_height.stride, along_height.extent
         span, height = along_width.span(width), self._height(width)
-        # Outputs share rows where that saves loads, and the ring is not too long. The ring then has all rows that a
-        # window spans, with a dilation also those between the window's own.
+        # Outputs share rows if that saves loads, and the ring is not too long. The ring then has all rows that a window
+        # spans, with a dilation also those between the window's rows.
         ring = _GPU_RING if self.limits.cooperating else _RING
         shared = Tile(width, height, span, ring_rows=extent, fresh=stride, held_rows=1)
         widest = replace(shared, height=self._height(self._widest))
@@ -161,9 +161,9 @@ class PoolSmall(WholeRowsKernel):
 
     @cached_property
     def _widest(self) -> int:
-        """The width of tiles, if registers did not matter.
+        """The width of tiles without regard to registers.
 
-        A vector, at least 4; with states of many words 4, as SwiftShader takes seconds to compile more. On a GPU that
+        A vector, at least 4; with states of many words 4, because SwiftShader compiles more for seconds. On a GPU that
         stays busy, 8 outputs of 32 bits: more outputs share the fixed cost of a row.
         """
         busy = self.limits.cooperating and self.problem.output_count // 8 >= self.limits.busy_invocations
@@ -184,7 +184,7 @@ class PoolSmall(WholeRowsKernel):
         return not self.limits.cooperating or self._registers(tile) <= _REGISTERS
 
     def _registers(self, tile: Tile) -> int:
-        """Registers for the states of the ring, the operands of a span, and loops, about."""
+        """Approximate number of registers for the states of the ring, the operands of a span, and loops."""
         states = tile.ring_rows * tile.width * self.state_registers
         operands = tile.span * 2 * -(-self.source.data_type.bits // 32)
         loops = self.windows.along[0].window_size * tile.held_rows > 1 or self.problem.accumulator.loads() > 1
@@ -202,14 +202,14 @@ class PoolSmall(WholeRowsKernel):
         return tile.iterations * (1 + tile.fresh * rows)
 
     def rows_of(self, tile: Tile) -> int:
-        """Rows of the input that a tile takes, with those that it takes again; for each depth."""
+        """Rows of the input that a tile loads, including repeated loads, for each depth."""
         return tile.iterations * tile.fresh * tile.held_rows
 
     @cached_property
     def in_place(self) -> Tiling:
         tile, (_, rows, row) = self.tile, self.windows.fields["output_size"]
         depth, height, width = self.windows.fields["window_size"]
-        # Of the rows that a tile takes each of its outputs has a part; then it combines them.
+        # Each output has a share of the rows that its tile loads, and combines them.
         taken = -(-self.rows_of(tile) // tile.height)
         elements = depth * width * taken + height
         return Tiling(tile.width, elements, self.loads_of(tile), height=tile.height, row=row, rows=rows)
@@ -222,7 +222,7 @@ class PoolSmall(WholeRowsKernel):
     def direct(self) -> PoolDirect:
         return PoolDirect(self.problem, self.limits)
 
-    # What runs
+    # Dispatches
 
     def dispatch(self, part: Part) -> Dispatch:
         push = Values(
@@ -235,14 +235,14 @@ class PoolSmall(WholeRowsKernel):
         return Dispatch(self.shader(part), push, self.bindings(part), loads, part.outputs)
 
     def bindings(self, part: Part) -> tuple[Binding, ...]:
-        """What a part reads and writes."""
+        """The bindings of a part."""
         return self.direct.bindings(part)
 
     def shader(self, part: Part) -> Shader:
         """The shader of a part."""
         (depth, height, width), tile = self.windows.along, self.tile
         aligned = self.is_aligned(tile.width * width.stride, *self.direct.row_steps)
-        # Of values and of indices.
+        # The longer of a vector of values and one of indices.
         most = max(4, self.vector_size)
         constants = self.constants(
             part,

@@ -4,8 +4,8 @@
     zero points of input and output  --- requantize_zero_points -->  of channels          ^
                                                                                     sums of windows
 
-Parameters are partial results. They come first because Vulkan promises four bindings: the sums, both scales, both zero
-points and the outputs would be six.
+Parameters are partial results. They are computed first because Vulkan guarantees four bindings: the sums, both scales,
+both zero points and the outputs would be six.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dmlgpu.lowering.kernels.kernel import BINDABLE, Kernel, constants_of, shade
 from dmlgpu.lowering.plan import Binding, Dispatch, NumberKind, Values
 from dmlgpu.lowering.problem import Requantized, Role, Source
 
-# Outputs of an item, which are a word, and its loads: of each output its sum and four parameters.
+# Outputs of an item, which are a word, and its loads: a sum and four parameters per output.
 _ITEM, _LOADS = 4, 20
-# Words of the parameters of a channel, and the loads of an item that writes some.
+# Words of a channel's parameters, and the loads of an item that writes some.
 _WORDS, _CHANNEL_LOADS = 4, 2
 
 
@@ -48,7 +48,7 @@ class Requantize(Kernel):
 
     @cached_property
     def partial_bytes(self) -> int:
-        """Of the parameters of all channels."""
+        """Bytes of the parameters of all channels."""
         size, most = 4 * _WORDS * self.domain.channels, max(self.limits.segment_bytes, BINDABLE)
         if size > most:
             raise DescriptorError(
@@ -67,7 +67,7 @@ class Requantize(Kernel):
         yield from self._outputs()
 
     def _parameters(self, variant: str, pair: Sequence[Source | None]) -> Iterator[tuple[Dispatch, int]]:
-        """Reads scales or zero points, for each pair of segments that they lie in; one of them may be None."""
+        """Loads scales or zero points, for each pair of their segments; one of the pair may be None."""
         channels, begin, most = self.domain.channels, 0, self._most_items(_CHANNEL_LOADS)
         bound = [one or next(filter(None, pair)) for one in pair]
         strides = [one.tensor.element_strides[1] if one.tensor.element_count > 1 else 0 for one in bound]
@@ -130,5 +130,5 @@ class Requantize(Kernel):
             begin = end
 
     def _most_items(self, loads: int) -> int:
-        """Items of a dispatch, at most."""
+        """Maximum of items per dispatch."""
         return max(1, min(self.limits.most_items(loads), self.limits.dispatch_elements // _ITEM))

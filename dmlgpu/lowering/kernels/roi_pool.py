@@ -1,7 +1,7 @@
 """roi_pool.comp: maxima of the bins of regions of interest.
 
-Where regions lie is not known when it is planned: a bin may have all elements of a plane. An invocation has a row of
-bins, which have few elements in common, or one bin, or one split of a bin that may be too long for it.
+Planning does not know the regions: a bin may have all elements of a plane. An invocation computes a row of bins, which
+share few elements, or one bin, or one split of a bin that may be too long for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dmlgpu.lowering.kernels.kernel import shader_of, wrapped
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Regions
 
-# The most elements of a dimension that the shader counts.
+# Maximum of elements along a dimension that the shader counts.
 _MOST_COUNTED = (1 << 31) - 1
 
 
@@ -43,23 +43,23 @@ class RoiPool(PartKernel):
 
     @cached_property
     def _tile_elements(self) -> int:
-        """Elements of the bins of an item, at most: neighbouring bins have one column in common."""
+        """Maximum of elements in the bins of an item: neighbouring bins share one column."""
         height, width = self.source.sizes[2:]
         return height * (width + self._tile - 1)
 
     @property
     def _bin_loads(self) -> int:
-        """Loads of the bins of an item beside their elements; of each bin the last load of a split may be missing."""
+        """Loads of the bins of an item besides their elements; the last load of a bin's split may be missing."""
         return 3 * self._tile
 
     @cached_property
     def _splits(self) -> int:
-        """Splits of a bin."""
+        """Number of splits of a bin."""
         return -(-self._tile_elements // max(1, self.limits.invocation_loads - 1 - self._bin_loads))
 
     @cached_property
     def _bin_elements(self) -> int:
-        """Elements of a bin, about: those of all bins of a plane, or, where a dispatch has few rows, of a row."""
+        """Approximate elements of a bin: a plane's by its bins, or, if a dispatch has few rows, by a row's bins."""
         sizes = zip(self.source.sizes[2:], self.regions.pooled_size, strict=True)
         elements, bins = math.prod([size + bins for size, bins in sizes]), self.regions.pooled_size
         return -(-elements // (math.prod(bins) if elements <= self.limits.dispatch_elements else bins[1]))
@@ -98,7 +98,7 @@ class RoiPool(PartKernel):
         return self._splits
 
     def extents(self, outputs: range) -> tuple[Extent, ...]:
-        """Any batch entry, and any row and column, of the channels that outputs have; all regions."""
+        """The addresses of all batch entries, rows and columns of the outputs' channels, and of all regions."""
         source, splits = self.source, range(self._splits)
         _, channels, *_ = coordinate_ranges(self.problem.outputs[0].tensor.sizes, outputs.start, outputs.stop)
         batch, channel, *plane = map(Dim, source.sizes, source.element_strides)

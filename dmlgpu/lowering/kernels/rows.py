@@ -1,8 +1,8 @@
-"""rows.comp: over axes, where an output's elements are contiguous, and are read in vectors of 16 bytes.
+"""rows.comp: over axes, if an output's elements are contiguous, in vectors of 16 bytes.
 
-On a CPU driver an invocation computes an output; on lavapipe (Mesa 22.3) one load an element takes seven times as
-long. On a GPU several do, as in ggml, MLX and CUB: neighbouring threads read neighbouring vectors. On a CPU driver that
-takes ten times as long.
+On a CPU driver an invocation computes an output; on lavapipe (Mesa 22.3) one load per element takes seven times as
+long. On a GPU several share an output, as in ggml, MLX and CUB: neighbouring threads load neighbouring vectors, which
+on a CPU driver takes ten times as long.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import IN_FLIGHT
 from dmlgpu.lowering.plan import Shader
 
-# Up to so many vectors, or where rows begin anywhere, an invocation is faster if it compares every element (SHORT).
+# For up to so many vectors, or rows that begin anywhere, it is faster to compare every element (SHORT).
 _SHORT = 16
-# Threads of a row, at most, where there are rows enough for all invocations: together they read 128 bytes.
+# Maximum of threads per row if rows suffice for all invocations: together they load 128 bytes.
 _THREADS = 8
 
 
 @dataclass(frozen=True)
 class Rows(AxesKernel):
-    """Over axes, where an output's elements are contiguous."""
+    """Over axes, if an output's elements are contiguous."""
 
     name: ClassVar = "rows"
     variants: ClassVar = {
@@ -47,7 +47,7 @@ class Rows(AxesKernel):
     @cached_property
     def threads(self) -> int:
         """Invocations that share a row."""
-        # Each thread has IN_FLIGHT vectors, unless the row is short.
+        # Each thread loads IN_FLIGHT vectors, unless the row is short.
         most = min(power_of_2(self.element_count // (IN_FLIGHT * self.vector_size)), self.limits.most_threads)
         return min(most, max(_THREADS, power_of_2(self.limits.busy_invocations // self.problem.output_count)))
 
@@ -59,7 +59,7 @@ class Rows(AxesKernel):
         accumulator = self.problem.accumulator
         loads = -(-split // self.vector_size) * accumulator.loads(self.vector_size)
         if self.limits.cooperating:
-            # What a GPU's compiler unrolls may be a loop over elements elsewhere.
+            # Other compilers may leave loops over elements that a GPU's compiler unrolls.
             at_once = IN_FLIGHT * self.vector_size
             loads = -(-split // (at_once * self.threads)) * at_once * accumulator.loads()
         return Tiling(1, split, loads + self.address_loads, self.threads)

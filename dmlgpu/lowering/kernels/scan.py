@@ -1,7 +1,7 @@
-"""scan.comp and scan_states.comp: cumulative sums and products, reduced first and scanned then (Blelloch, 1990).
+"""scan.comp and scan_states.comp: cumulative sums and products, first reduced, then scanned (Blelloch, 1990).
 
-A line has an item to itself, which scans it from its first element on. Where that keeps too few invocations busy, or a
-line is very long, lines are divided into blocks, in three steps:
+One item scans a line from its first element on. If that keeps too few invocations busy, or a line is very long, lines
+are divided into blocks, in three steps:
 
     elements   [ 1 2 1 ][ 3 1 2 ][ 5 1 1 ]       the states of blocks       [ 4 6 7 ]    scan.comp
                                                  those before each block    [ 0 4 10 ]   scan_states.comp
@@ -9,9 +9,9 @@ line is very long, lines are divided into blocks, in three steps:
 
 Each step ends before the next one begins, so that no workgroup waits for another.
 
-Where lines lie in several segments, they are cut into boxes: elements of neighbouring lines, in one segment of the
-input and one of the output. The states of lines are kept between the boxes that have their elements, one after the
-other. States are partial results.
+If lines are in several segments, they are cut into boxes: elements of neighbouring lines, in one segment of the input
+and one of the output. The boxes of a line run one after the other; memory keeps the line's state between them. States
+are partial results.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, 
 from dmlgpu.lowering.plan import Binding, Dispatch, NumberKind, Values
 from dmlgpu.lowering.problem import OutputTensor, Prefixes, Role, Source
 
-# Additions that follow each other, at most: their errors together stay within the bound (reference/bounds.py).
+# Maximum of consecutive additions: the sum of their errors is within the bound (reference/bounds.py).
 _CHAIN = 1 << 20
-# Elements of a block of a longer line, and states of a group, at most.
+# Maximum of elements per block of a longer line, and of states per group.
 _BLOCK, _GROUP = 1 << 13, 64
-# On a CPU a line to each of this part of the invocations is enough: a core's have a SIMD vector together.
+# On a CPU, lines for 1/_CPU_SHARE of the invocations suffice: those of a core share a SIMD vector.
 _CPU_SHARE = 16
 
 _OUTER, _INNER, _ELEMENT = range(3)
@@ -48,7 +48,7 @@ class _Box(NamedTuple):
         return len(self.outer) * len(self.inner)
 
     def cut(self, dim: int, count: int) -> tuple[_Box, _Box]:
-        """The first ones along a dimension, and the rest."""
+        """The first `count` along a dimension, and the rest."""
         first, rest = ([*self], [*self])
         first[dim], rest[dim] = self[dim][:count], self[dim][count:]
         return _Box(*first), _Box(*rest)
@@ -59,7 +59,7 @@ class _Layout(NamedTuple):
 
     variant: str
     lines: int = 1
-    """Of an item."""
+    """Lines of an item."""
     step: int = 1
     """Elements of a line that an item loads together."""
     threads: int = 1
@@ -67,12 +67,12 @@ class _Layout(NamedTuple):
 
     @property
     def loads(self) -> int:
-        """Of so many elements: threads have a loop over their states."""
+        """Loads of so many elements: threads loop over their states."""
         return self.threads.bit_length()
 
 
 class _Slots(NamedTuple):
-    """Where states of lines lie, in states: one behind the other along a line."""
+    """The places of lines' states, in states: consecutive along a line."""
 
     base: int
     outer: int
@@ -117,7 +117,7 @@ class Scan(Kernel):
 
     @cached_property
     def _most_states(self) -> int:
-        """States that there is memory for: half of it for those of lines, half for those of blocks."""
+        """Number of states that fit in memory: half for states of lines, half for states of blocks."""
         most = max(self.limits.partial_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
         return min(most, self.limits.segment_bytes) // (4 * self._state_words)
 
@@ -129,7 +129,7 @@ class Scan(Kernel):
                 yield from self._box_dispatches(box, group)
 
     def _groups(self) -> Iterator[_Box]:
-        """Lines whose states fit into memory between boxes, or that need none."""
+        """Groups of lines whose states between boxes fit in memory, or that need none."""
         most, left = max(1, self._most_states // 2), [self._whole]
         while left:
             box = left.pop()
@@ -164,13 +164,13 @@ class Scan(Kernel):
         return sum(part.start * dim.stride for part, dim in zip(box, dims, strict=True))
 
     def _segments(self, box: _Box, dims: tuple[Dim, ...], tensor: Source | OutputTensor) -> range:
-        """From the segment of the lowest address to that of the highest."""
+        """The segments from that of the lowest address to that of the highest."""
         lowest = self._address(box, dims)
         highest = lowest + sum((len(part) - 1) * dim.stride for part, dim in zip(box, dims, strict=True))
         return range(lowest // tensor.segment_size, highest // tensor.segment_size + 1)
 
     def _fitting(self, box: _Box, dim: int, dims: tuple[Dim, ...], tensor: Source | OutputTensor) -> int:
-        """How many of a box along a dimension lie in its first segment; at least 1, and not all."""
+        """Number of coordinates of a box along a dimension in its first segment; at least 1, and not all."""
         first, stride = self._address(box, dims), dims[dim].stride
         reach = sum((len(box[i]) - 1) * dims[i].stride for i in range(3) if i != dim)
         left = (first // tensor.segment_size + 1) * tensor.segment_size - 1 - first - reach
@@ -197,7 +197,7 @@ class Scan(Kernel):
         return _Layout("scan")
 
     def _most_block(self, box: _Box) -> int:
-        """Elements of a block, at most."""
+        """Maximum of elements per block."""
         _, lines, step, _ = layout = self._layout(box)
         loads = self.limits.invocation_loads - 2
         most = min(loads // layout.loads * step, self.limits.dispatch_elements // lines)
@@ -205,11 +205,11 @@ class Scan(Kernel):
         return max(step, most // step * step)
 
     def _most_blocks(self, box: _Box) -> int:
-        """Blocks of a line, at most: their states, and those of groups of them, have half of the memory."""
+        """Maximum of blocks per line: their states, and those of groups of blocks, have half of the memory."""
         return max(1, self._most_states // 4 // box.lines)
 
     def _most_elements(self, box: _Box) -> int:
-        """Elements of a line that are scanned together, at most."""
+        """Maximum of elements of a line that are scanned together."""
         return self._most_blocks(box) * self._most_block(box)
 
     def _block(self, box: _Box) -> int:
@@ -254,13 +254,13 @@ class Scan(Kernel):
 
     @property
     def _group(self) -> int:
-        """States of a group, at most."""
+        """Maximum of states per group."""
         return min(max(_GROUP, self.limits.least_loads), self.limits.invocation_loads // 2)
 
     def _states(
         self, box: _Box, base: int, count: int, begins: _Slots | None, ends: _Slots | None
     ) -> Iterator[Dispatch]:
-        """Replaces the states of blocks, so many of each line, which begin at a place in memory."""
+        """Replaces the states of `count` blocks per line, from state `base` on, with those before each block."""
         groups = -(-count // self._group)
         if groups > 1:
             behind = base + box.lines * count
@@ -302,7 +302,7 @@ class Scan(Kernel):
     def _scan(
         self, box: _Box, size: int, count: int, begins: _Slots | None, ends: _Slots | None, *, to_partials: bool = False
     ) -> Iterator[Dispatch]:
-        """Scans so many blocks of this size of each line, or computes their states."""
+        """Scans `count` blocks of `size` elements per line, or computes their states."""
         prefixes, layout = self.prefixes, self._layout(box)
         push: dict[str, Any] = {
             "line_count": box.lines,
@@ -348,7 +348,7 @@ class Scan(Kernel):
         *,
         to_partials: bool,
     ) -> Iterator[Dispatch]:
-        """The dispatches of items with so many loads, and elements, each."""
+        """The dispatches of items with `loads` loads, and `elements` elements, each."""
         problem, limits = self.problem, self.limits
         # Sums and products have the same bits whether integers are signed or not.
         own = {"to_partials": to_partials, "segmented": False, "number_kind": NumberKind.UINT}

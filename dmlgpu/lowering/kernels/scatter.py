@@ -1,4 +1,4 @@
-"""The three scatter*.comp: out[index[i]] = source[i]; of equal indices the last one counts, all other outputs are 0."""
+"""The three scatter*.comp: out[index[i]] = source[i]; the last of equal indices counts, all other outputs are 0."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, 
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Role, Source
 
-# Ranges begin at multiples of this where no segment ends before: a vector belongs to one range.
+# Ranges begin at multiples of this unless a segment ends before, so that a vector is in one range.
 _ALIGNMENT = 64
-# Elements of an item, and its loads: for each the words of its index, the last element with that, and the element.
+# Elements of an item, and its loads: per element the words of its index, the last element with it, and the element.
 _ITEM, _LOADS = 4, 16
 
 
@@ -29,7 +29,7 @@ class Write(enum.IntEnum):
     AGAIN = 1
     ALL = 2
     COMPARES = 3
-    """None: it compares them with what was written."""
+    """None: it compares elements with written ones."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Scatter(Kernel):
 
     @cached_property
     def _most_marked(self) -> int:
-        """Outputs that have a mark at a time, at most."""
+        """Maximum of outputs with a mark at a time."""
         most = self.limits.segment_bytes
         if self.source.data_type.bits < 32:
             tensors = self.problem.outputs[0].tensor, *[source.tensor for source in self.problem.sources]
@@ -60,12 +60,12 @@ class Scatter(Kernel):
 
     @property
     def _is_checked(self) -> bool:
-        """Whether elements are written without marks first."""
+        """Whether elements are first written without marks."""
         return self.source.data_type.bits < 32 and self.problem.output_count > self._most_marked
 
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:
-        """A word, and of each output that is worked on at once, 1 + the number of its last element."""
+        """A word, and for each output with a mark 1 + the number of its last element."""
         return (TensorDesc(DataType.UINT32, (min(self.problem.output_count, self._most_marked) + 1,)),)
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
@@ -91,7 +91,7 @@ class Scatter(Kernel):
         for outputs, (of_values,) in self._ranges(all_outputs, self._most(*_cleared(values.tensor)), values):
             yield self._dispatch("scatter_clear", outputs, range(0), {"values": (values, of_values)}), 0
         if checked:
-            # It sets `again` to 0. Its only mark is written again.
+            # This sets `again` to 0. Its only mark is overwritten.
             yield from mark(range(1), range(1), reports=False, checked=False)
             for which in Write.ALL, Write.COMPARES:
                 for outputs, (of_values,) in self._ranges(all_outputs, len(all_outputs), values):
@@ -103,14 +103,14 @@ class Scatter(Kernel):
             yield from mark(outputs, range(1), reports=True, checked=False)
 
     def _most(self, item: int, loads: int) -> int:
-        """Elements, or outputs, of a dispatch, at most, with so many for an item and so many loads of that."""
+        """Maximum of elements, or outputs, per dispatch, with `item` of them and `loads` loads per item."""
         most = min(self.limits.dispatch_elements, self.limits.most_items(loads) * item)
         return max(1, most // _ALIGNMENT) * _ALIGNMENT
 
     def _ranges(self, every: range, most: int, *tensors: Source) -> Iterator[tuple[range, tuple[int, ...]]]:
-        """Ranges of elements, each once for every choice of segments, one of each tensor, that may have some of them.
+        """Ranges of elements, each once for every combination of the tensors' segments that may contain some of them.
 
-        Where a tensor is packed, a range ends with its segment.
+        If a tensor is packed, a range ends with its segment.
         """
         begin = every.start
         sizes = [each.segment_size for each in tensors]
@@ -127,7 +127,7 @@ class Scatter(Kernel):
     def _dispatch(
         self, variant: str, outputs: range, elements: range, bound: dict[str, tuple[Source, int]], **own: int
     ) -> Dispatch:
-        """The dispatch of a step, with the segment that is bound of each tensor; its own constants are given."""
+        """The dispatch of a step, with the bound segment of each tensor, and the constants `own`."""
         (target,) = self.problem.outputs
         push: dict[str, Any] = {"first_output": outputs.start, "output_count": len(outputs), "size": self.source.sizes}
         if elements:
@@ -153,6 +153,6 @@ class Scatter(Kernel):
 
 
 def _cleared(tensor: TensorDesc) -> tuple[int, int]:
-    """Outputs of an item that is cleared, and its loads: one vector, or as many elements."""
+    """Outputs of an item of scatter_clear, and its loads: one vector, or as many elements."""
     vector = 128 // tensor.data_type.bits
     return vector, 1 if tensor.is_packed else vector

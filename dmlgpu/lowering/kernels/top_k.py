@@ -1,25 +1,24 @@
 """The three top_k_*.comp: the first k elements of each line, in order, with their indices.
 
-An invocation keeps a list of the first 8 or 64 elements of a part of the line. Where k is greater, a part has no more
-elements than that, and lists are merged two by two; the first k entries of each are kept:
+An invocation keeps a list of the first 8 or 64 elements of a part of the line. If k is greater, a part has no more
+elements than that, and lists are merged in pairs, which keep the first k entries:
 
     elements   [ 8 ][ 8 ][ 8 ][ 8 ][ 8 ][ 8 ][ 8 ][ 3 ]       k = 20
     merged     [  16    ][  16    ][  16    ][  11    ]
                [      20          ][      20          ]
                [      20          ]                            the outputs
 
-Else there are as many parts as invocations, and top_k_sort.comp merges their lists, too, up to _PARTS at a time.
+Otherwise there are as many parts as invocations, and top_k_sort.comp also merges their lists, up to _PARTS at a time.
 
-Lines of many times k elements are not sorted as a whole. They are divided into groups. The first elements of groups are
-sorted in this way, then all elements of the groups that the first k of these belong to: no other group has one of the
-first k elements of the line.
+Lines of many times k elements are not sorted as a whole, but divided into groups. The first elements of groups are
+sorted in this way, then all elements of the groups of the first k of these: no other group has one of the first k
+elements of the line.
 
     groups     [ 3 9 1 ][ 4 4 2 ][ 7 8 5 ][ 1 0 6 ]           k = 2
     first      [     9          4         8        6 ]         9 and 8: the first and the third group
 
-Lists are partial results. Passes write the two halves of their memory in turns. Lines for which a half has no room are
-computed in chunks of elements, each of which is merged with the result of those before. A chunk also ends where a
-segment ends.
+Lists are partial results. Passes write the two halves of their memory alternately. Lines that do not fit in a half are
+computed in chunks of elements, each merged with the result of those before. A chunk also ends where a segment ends.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ from dmlgpu.lowering.kernels.kernel import (
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Lines, Role
 
-# Entries of a list in registers, and elements of a row (top_k_sort.comp). What top_k_merge.comp merges is a multiple of
-# _HALF.
+# Entries of a list in registers, and elements of a row (top_k_sort.comp). Items of top_k_merge.comp have a multiple of
+# _HALF entries.
 _SHORT, _LONG, _ROW, _HALF = 8, 64, 8, 4
-# Lists that an item of top_k_sort.comp merges, at most.
+# Maximum of lists that an item of top_k_sort.comp merges.
 _PARTS = 64
-# Elements of a line for each of k from which on groups are faster.
+# Elements of a line, divided by k, from which on groups are faster.
 _GROUPED = 16
-# The time for the first element of a group by that for an element of a chosen one, most of which are dropped.
+# Time for a group's first element, divided by the time for an element of a chosen group, most of which are dropped.
 _DROPPED = 4
-# Entries of an item of top_k_merge.comp, at most.
+# Maximum of entries of an item of top_k_merge.comp.
 _MERGED = 64
 
 
@@ -66,21 +65,21 @@ class _Lists:
 
     @property
     def entries(self) -> int:
-        """Of all lists."""
+        """Entries of all lists."""
         return self.count * self.size
 
 
 class _Pass(NamedTuple):
-    """A pass of top_k_sort.comp, if lists have groups, or else of top_k_merge.comp."""
+    """A pass of top_k_sort.comp if `group` is not 0, otherwise of top_k_merge.comp."""
 
     lists: _Lists
-    """What it leaves of a line."""
+    """The lists of a line that it writes."""
     group: int = 0
     """Elements of a group, a power of 2."""
     item: int = 0
     """Groups of an item, or elements of chosen groups."""
     chosen: int = 0
-    """Entries of the lists that the pass before it left, if their groups are chosen."""
+    """Entries of the lists of the pass before, if their groups are chosen."""
 
 
 class _Chunk(NamedTuple):
@@ -121,11 +120,11 @@ class TopK(Kernel):
 
     @cached_property
     def _entries(self) -> int:
-        """Entries that a half has room for."""
+        """Number of entries that fit in a half."""
         lines, bytes_of_both = self.lines, 2 * 4 * self.entry_words
         most = max(self.limits.segment_bytes, BINDABLE) // bytes_of_both
         room = self._room(lines.element.size)
-        # What is left of k beside the result so far is for a chunk.
+        # Entries besides the k of the result so far are for a chunk.
         least = lines.k + max(lines.k // 4, self._list) + self._list
         if least > most:
             raise DescriptorError(
@@ -136,7 +135,7 @@ class TopK(Kernel):
         return max(least, min(lines.count * room, min(share, self.limits.segment_bytes) // bytes_of_both))
 
     def _room(self, elements: int) -> int:
-        """Entries of a line after the pass that leaves most."""
+        """Maximum of entries of a line after a pass."""
         return max(one.lists.entries for one in self._passes(elements))
 
     # Passes
@@ -144,12 +143,12 @@ class TopK(Kernel):
     @cached_property
     def _list(self) -> int:
         """Entries of a list in registers."""
-        # 64 are too many registers for a GPU, and SwiftShader has arrays in memory.
+        # 64 need too many registers on a GPU, and SwiftShader keeps arrays in memory.
         few = self.limits.cooperating or not self.limits.unrolls or self.limits.invocation_loads < 8 * _LONG
         return _SHORT if few or self.lines.k <= _SHORT or self.lines.element.size <= 3 * _SHORT else _LONG
 
     def _passes(self, elements: int) -> list[_Pass]:
-        """The passes that leave one list of a line, or of a chunk of it."""
+        """The passes that reduce a line, or a chunk of it, to one list."""
         k = self.lines.k
         if elements < _GROUPED * k:
             return self._sorted(elements)
@@ -164,7 +163,7 @@ class TopK(Kernel):
         rows = -(-elements // (_ROW if chosen else _ROW * group))
         item = size
         if k <= size:
-            # Parts for all invocations, but with no more loads than one may have.
+            # There are parts for all invocations, with no more loads than one may have.
             parts = -(-self.limits.busy_invocations // self.lines.count)
             most = self.limits.invocation_loads // (4 if chosen else 2 * group) // _ROW
             item = max(item, min(-(-rows // parts), most) * _ROW)
@@ -218,12 +217,12 @@ class TopK(Kernel):
 
     def _line_dispatches(self, lines: range, chunks: Iterable[_Chunk]) -> Iterator[tuple[Dispatch, int]]:
         """The dispatches of some lines, whose chunks are computed one after the other."""
-        # The list of the result so far has `kept` entries, at the begin of a half.
+        # The list of the result so far has `kept` entries, at the start of a half.
         kept, half = 0, 0
         for chunk in chunks:
             passes, lists = self._passes(chunk.end - chunk.begin), _Lists(1, 0)
             for left, one in zip(reversed(range(len(passes))), passes, strict=True):
-                # The last pass writes behind the result so far.
+                # The last pass writes after the result so far.
                 read, written = (1 - half, half) if left % 2 == 0 else (half, 1 - half)
                 if one.group:
                     yield from self._sort(lines, chunk, one, (read, kept), (written, kept))
@@ -274,7 +273,7 @@ class TopK(Kernel):
     def _merge(
         self, lines: range, lists: _Lists, second: int, merged: _Lists, read: tuple[int, int], written: tuple[int, int]
     ) -> Iterator[tuple[Dispatch, int]]:
-        """Of pairs of lists; the second one of a pair has so many entries."""
+        """Merges pairs of lists; the second list of a pair has `second` entries."""
         least = -(-len(lines) * merged.entries // self.limits.busy_invocations)
         size = -(-min(_MERGED, merged.size, least) // _HALF) * _HALF
         push = {
@@ -287,11 +286,11 @@ class TopK(Kernel):
         }
         bindings = self._bound(push, "source_base", read), self._bound(push, "target_base", written, is_written=True)
         items = len(lines) * merged.count * -(-merged.size // size)
-        loads = size + _HALF + 2 * lists.size.bit_length()  # and those of the binary search
+        loads = size + _HALF + 2 * lists.size.bit_length()  # the last term is a binary search
         yield from self._items("top_k_merge", items, loads, lines, push, {}, bindings)
 
     def _write(self, lines: range, size: int, half: int) -> Iterator[tuple[Dispatch, int]]:
-        """Writes the list of each line, for each pair of segments of both outputs that it may lie in."""
+        """Writes the list of each line, for each pair of segments of both outputs that may contain it."""
         pair, inner, k = self.problem.outputs, self.lines.inner_outputs, self.lines.k
         begin, end = lines.start // inner * inner * k, -(-lines.stop // inner) * inner * k
         while begin < end:
@@ -304,7 +303,7 @@ class TopK(Kernel):
             begin = min((begin // output.segment_size + 1) * output.segment_size for output in pair)
 
     def _bound(self, push: dict[str, Any], base: str, place: tuple[int, int], *, is_written: bool = False) -> Binding:
-        """The binding of lists that are read or written from an entry of a half on."""
+        """The binding of lists that are read or written; `place` is a half, and its first entry for them."""
         half, first = place
         push[base] = (half * self._entries + first) * self.entry_words
         return Binding(Role.PARTIALS, base=base, written=is_written)
@@ -319,7 +318,7 @@ class TopK(Kernel):
         constants: Mapping[str, int],
         bindings: tuple[Binding, ...],
     ) -> Iterator[tuple[Dispatch, int]]:
-        """The dispatches of all items of a pass, each with so many loads."""
+        """The dispatches of all items of a pass, with `loads` loads each."""
         written = self.problem.outputs if variant == "top_k_write" else ()
         all_constants = constants_of(self.problem, self.limits, written, increasing=self.lines.increasing, **constants)
         shader = shader_of(variant, self.problem, all_constants, built_in=True)
