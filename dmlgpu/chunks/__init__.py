@@ -1,4 +1,4 @@
-"""Reductions and poolings of arrays in chunks: what is computed from each chunk, and how the parts are combined.
+"""Reductions and poolings of arrays in chunks: the computation of each chunk, and the combination of the parts.
 
     chunks       -- partial -->  partials   -- merged -->   one partial   -- results -->   outputs  Reduction
     chunk of x   -- outputs -->  a region of the outputs                                            Pooling
@@ -6,6 +6,6 @@
 A reduction computes a partial result from each chunk. Partials merge in any order and grouping, so any process can
 compute any chunk. A pooling computes each region of its outputs from the part of x that the region's windows read.
 
-Devices compute the chunks, except for exact sums of few elements. NumPy merges their results, in float64 where that
+Devices compute the chunks, except for exact sums of few elements. NumPy merges their results, in float64 if that
 rounds.
 """

@@ -45,7 +45,7 @@ class Pooling:
     options: dict[str, Any]
     """Further arguments of the function."""
     dtypes: tuple[Type, ...]
-    """The types of the results: of two, the values and their indices."""
+    """The types of the results; if there are two, the values and their indices."""
 
     @classmethod
     def of(cls, call: Call, shape: Shape) -> Self:
@@ -78,7 +78,7 @@ class Pooling:
 
         Args:
             x: the part of the array that `source` returns.
-            region: which one.
+            region: the region.
             device: the device that computes it.
         """
         spatial = region[self.leading :]
@@ -110,7 +110,7 @@ def _numbered(indices: Array, sizes: Shape, begin: Shape, shape: Shape) -> Array
         begin: the coordinates of its first element in the whole array.
         shape: the shape of the whole array.
     """
-    # Along the last dimensions that the part has whole, indices are the same in both.
+    # Along the last dimensions, if the part has these whole, indices are the same in both.
     whole = len(shape)
     while whole > 1 and sizes[whole - 1] == shape[whole - 1]:
         whole -= 1

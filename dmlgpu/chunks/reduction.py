@@ -39,16 +39,16 @@ class Reduction:
     axes: Shape
     keepdims: bool
     dtypes: tuple[Type, ...]
-    """The types of the results: of two, the values and their indices."""
+    """The types of the results; if there are two, the values and their indices."""
     element_type: Type
-    """The type that elements are computed in."""
+    """The type in which elements are computed."""
     function: ReduceFunction
     last: bool
-    """Whether of equal elements the last one wins."""
+    """Whether the last of equal elements wins."""
     exact: bool = False
     """Whether sums of floats are rounded once."""
     k: int = 0
-    """Of TOP_K how many elements along the axis `function` selects; 0: another reduction, to one."""
+    """Number of elements along the axis that TOP_K selects by `function`; 0: another reduction, to one."""
 
     @classmethod
     def of(cls, call: Call, operand: Operand) -> Self:
@@ -86,7 +86,7 @@ class Reduction:
         return tuple((self.k or 1) if axis in self.axes else size for axis, size in enumerate(shape))
 
     def reduced(self, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Takes an entry for each dimension of x; returns those for the dimensions of the results."""
+        """From an entry for each dimension of x, the entries for the dimensions of the results."""
         if self.keepdims:
             return sizes
         return tuple(size for axis, size in enumerate(sizes) if axis not in self.axes)
@@ -106,7 +106,7 @@ class Reduction:
     def partial(self, chunk: Array, begin: Shape, device: Selector = None) -> Array:
         """The partials of a chunk: an array with size 1 on every reduced axis.
 
-        On the first of these axes are the terms of exact sums, or the elements of TOP_K.
+        Terms of exact sums, and elements of TOP_K, are along the first of these axes.
 
         Args:
             chunk: a part of the array; no size on a reduced axis is 0.
@@ -117,7 +117,7 @@ class Reduction:
             return self._aggregation.of_chunk(self, self._as_floats(chunk), begin, device)
 
     def _as_floats(self, chunk: Array) -> Array:
-        """The chunk in the type that floats are computed in; integers are converted where they are reduced."""
+        """The chunk in the type in which floats are computed; integers are converted when they are reduced."""
         is_other = self.element_type.kind == "f" and chunk.dtype.newbyteorder("=") != self.element_type
         return chunk.astype(self.element_type) if is_other else chunk
 
@@ -134,7 +134,7 @@ class Reduction:
             return _along(self._aggregation.merge(self, _rows(partials, self.axes)), partials.shape, self.axes)
 
     def results(self, partial: Array) -> tuple[Array, ...]:
-        """The outputs, from the merged partials of all chunks: of each result."""
+        """The outputs of each result, from the merged partials of all chunks."""
         rows = _rows(partial, self.axes)
         sizes = self.reduced(self._outputs_of(partial.shape))
         with np.errstate(all="ignore"):
@@ -182,7 +182,7 @@ def _along(columns: Array, shape: Shape, axes: Shape) -> Array:
 
 
 def _float32(chunk: Array) -> Array:
-    """A chunk as float32, so that its result is one, too: as float16 it might overflow before chunks are merged."""
+    """A chunk as float32, and so its result: a float16 might overflow before chunks are merged."""
     return chunk.astype(np.float32, copy=False)
 
 
@@ -217,7 +217,7 @@ def _best(reduction: Reduction, rows: Array) -> Array:
 
 
 def _beats(reduction: Reduction, a: Array, b: Array) -> Array:
-    """Where a wins: NaN over all other elements, and of equal elements the first or the last."""
+    """Where a wins: NaN over all other elements, and the first or the last of equal elements."""
     x, y = a["value"], b["value"]
     x_is_nan, y_is_nan = x != x, y != y
     greater = x > y if reduction.function in _GREATEST else x < y
@@ -233,7 +233,7 @@ def _selection(field: str) -> Aggregation:
     return Aggregation(partial_type, _winners, _best, lambda partial, count: partial[field])
 
 
-# TOP_K: partials are the first elements of a chunk, in order, with their indices in the whole array.
+# TOP_K: a partial result is the first elements of a chunk, in order, with their indices in the whole array.
 
 
 def _first(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
@@ -254,7 +254,7 @@ def _first_of_all(reduction: Reduction, rows: Array) -> Array:
     return first
 
 
-# Sums, and products of integers: a partial result is that of a chunk. That of floats is rounded to float32, so the
+# Sums, and products of integers: a partial result is the result of a chunk. For floats it is rounded to float32, so the
 # error may be larger than for the whole array, by 2^-23 of the sum of the absolute terms. Integers wrap.
 
 
@@ -280,10 +280,10 @@ def _joined(
     return Aggregation(partial_type, of_chunk, merge, finish)
 
 
-# Exact sums: a partial result is terms of them (rounding.py), along the first reduced axis.
+# Exact sums: a partial result is terms of the sum (rounding.py), along the first reduced axis.
 
-# The words of a device's sum take as long as NumPy takes for so many elements of an output, or of a chunk. Its sum of a
-# whole output takes as long as NumPy's of so many.
+# Numbers of elements of an output, or of a chunk, that NumPy adds as fast as a device computes the words of the sum;
+# and of a whole output that NumPy adds as fast as a device.
 _FEW_OF_OUTPUT, _FEW_OF_CHUNK, _FEW_OF_WHOLE = 160, 1 << 20, 8
 
 
@@ -320,11 +320,11 @@ def _exact(function: ReduceFunction) -> Aggregation:
     return Aggregation(lambda dtype: np.dtype(np.float64), of_chunk, lambda _, rows: added(rows), finish)
 
 
-# The sum of what is not finite: bit 0 stands for NaN, bit 1 for infinity, bit 2 for -infinity.
+# Sums of elements that are not finite: bit 0 stands for NaN, bit 1 for infinity, bit 2 for -infinity.
 _SPECIALS = np.array([0, np.nan, np.inf, np.nan, -np.inf, np.nan, np.nan, np.nan])
 
 
-# Products of floats: a partial result is a mantissa and an exponent, as its product may leave the range of floats.
+# Products of floats: a partial result is a mantissa and an exponent, because products may exceed the range of floats.
 
 _FACTOR: Type = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
 

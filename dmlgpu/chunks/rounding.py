@@ -1,11 +1,11 @@
 """Exact sums of floats as terms: rows of float64, of which each column adds up to a sum without rounding.
 
 Results are float64 numbers that round to float32 and float16 as the sums themselves do: no number of 25 bits, such as
-the middle of two float32, lies between a sum and its result. Few sums are so near such a number that more than one
-addition of terms has to tell on which side they are (Ziv, Fast evaluation of elementary mathematical functions, 1991).
+the middle of two float32, is between a sum and its result. Few sums are so near such a number that one addition of
+terms does not decide on which side they are (Ziv, Fast evaluation of elementary mathematical functions, 1991).
 
-Terms are floats of at most 32 bits, their squares, or sums of these: multiples of 2^-298 that are far below 2^1023. So
-nothing underflows or overflows in float64.
+Terms are floats of at most 32 bits, their squares, or sums of these: multiples of 2^-298 that are far below 2^1023.
+They neither underflow nor overflow in float64.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 
 from dmlgpu.descriptors.tensor import Array
 
-# Columns that are computed at a time: rows of so many stay in the processor's cache.
+# Columns per block: rows of so many stay in the processor's cache.
 _COLUMNS = 1 << 13
-# The bits of a float64 behind its first 25, and how far off a result may be that is not exact, in last bits.
+# The bits of a float64 after its first 25, and the maximum error of an inexact result, in last bits.
 _BEHIND, _OFF = (1 << 28) - 1, 1 << 7
 
 
 def added(rows: Array, power: int = 1) -> Array:
-    """The sums of columns as terms; of their squares with the power 2."""
+    """The sums of columns as terms; with the power 2, of their squares."""
     count, columns = rows.shape
     beside = min(_COLUMNS // max(columns, 1), count // 16)
     if beside > 1:
@@ -63,33 +63,33 @@ def roots(terms: Array) -> Array:
 def _blocks(rows: Array) -> Iterator[Array]:
     for i in range(0, rows.shape[1], _COLUMNS):
         block = rows[:, i : i + _COLUMNS]
-        # Elements of a row shall follow each other.
+        # The elements of a row must be contiguous.
         yield block if block.strides[1] == block.itemsize else np.ascontiguousarray(block)
 
 
 def _plain(numbers: Array) -> Array:
-    """The numbers, where a zero has no sign, and NaN no other bits."""
+    """The numbers, with +0 for -0, and one pattern for NaN."""
     numbers = numbers + 0.0
     numbers[np.isnan(numbers)] = np.nan
     return numbers
 
 
 def _computed(of_sums: Callable[[Array], Array], terms_of: Callable[[Array], list[Array]], terms: Array) -> Array:
-    """A function of the sums of terms. `terms_of` numbers of 25 bits add up to the sums of which it makes these."""
+    """A function of the sums of terms. `terms_of` is its inverse: terms of the sums, from results of 25 bits."""
 
     def of_block(terms: Array) -> Array:
         sums = terms.sum(0)
         numbers = _plain(of_sums(sums))
         unsure = (numbers.view(np.int64) + _OFF & _BEHIND) <= 2 * _OFF
         if len(terms) > 2:
-            # Additions are off by less than a last bit of the sum each, unless terms cancel.
+            # Each addition has an error of less than a last bit of the sum, unless terms cancel.
             unsure |= ~(np.abs(terms[1:]).sum(0) <= np.abs(sums))
         if unsure.any():
             numbers[unsure] = beside(terms[:, unsure])
         return numbers
 
     def beside(terms: Array) -> Array:
-        """The nearest number of 25 bits, or the float64 next to it on the side of what is computed."""
+        """The nearest number of 25 bits, or the float64 next to it on the side of the exact result."""
         rows = _rounded(terms)
         numbers = _plain(of_sums(rows[0]))
         numbers = (numbers.view(np.int64) + (_BEHIND + 1) // 2 & ~_BEHIND).view(np.float64)
@@ -102,7 +102,7 @@ def _computed(of_sums: Callable[[Array], Array], terms_of: Callable[[Array], lis
 def _added(rows: Array | Iterable[Array], power: int = 1) -> list[Array]:
     if isinstance(rows, np.ndarray) and power == 1 and _is_narrow(rows):
         return [rows.sum(0, np.float64)]
-    # Each term has what was lost of the sum before it, as in Python's math.fsum.
+    # Each term has the rounding errors of the term before it, as in Python's math.fsum.
     terms: list[Array] = []
     for row in rows:
         rest = row.astype(np.float64)
@@ -118,10 +118,10 @@ def _added(rows: Array | Iterable[Array], power: int = 1) -> list[Array]:
 
 
 def _is_narrow(rows: Array) -> bool:
-    """Whether float64 has all bits of every sum of these floats, as their exponents are close to each other."""
+    """Whether float64 has all bits of every sum of these floats, because their exponents are close to each other."""
     if rows.dtype != np.float32:
         return rows.dtype == np.float16 and len(rows) <= 1 << 13
-    # Of a 0 the exponent does not count: 0 - 1 is the greatest number.
+    # The exponent of 0 does not count: 0 - 1 is the greatest number.
     magnitudes = rows.view(np.uint32) & np.uint32(0x7FFFFFFF)
     greatest = magnitudes.max(initial=0) >> 23
     magnitudes -= np.uint32(1)
@@ -130,7 +130,7 @@ def _is_narrow(rows: Array) -> bool:
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """The sum as it is rounded, and what is lost; nothing where it is not finite."""
+    """The rounded sum, and its error; 0 if the sum is not finite."""
     total = a + b
     added = total - a
     rest = total - added

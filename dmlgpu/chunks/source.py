@@ -27,10 +27,10 @@ from dmlgpu.runtime.tensor import DeviceTensor
 from dmlgpu.sources import Source
 
 CHUNK_BYTES = 64 << 20
-# Each chunk takes some tenths of a millisecond, however small it is: this many take minutes.
+# Maximum of chunks: even small ones cost some tenths of a millisecond, so this many cost minutes.
 _MOST_CHUNKS = 1 << 20
 
-# Adjacent elements: slices of fewer take a disk much longer than longer ones.
+# Adjacent elements per slice: a disk reads shorter slices much more slowly.
 _RUN = 1 << 14
 
 Progress = Callable[[int, int], object] | None
@@ -116,7 +116,7 @@ class Chunked(Source):
         return f"<dmlgpu.chunked {described(self._x)}>"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        # NumPy's functions would take it for one object: np.argmax would be 0.
+        # NumPy's functions would treat it as one object: np.argmax would be 0.
         raise TypeError(f"{self!r} is never read as a whole; pass it to a function of dmlgpu, such as dmlgpu.argmax(x)")
 
     @property
@@ -128,15 +128,15 @@ class Chunked(Source):
             targets = self._pool(Pooling.of(call, self._shape), call, out, open_device(device))
         else:
             targets = self._reduce(Reduction.of(call, self.operand), call, out, open_device(device))
-        # As NumPy: a scalar if no axis is left.
+        # As in NumPy: a scalar if no axis is left.
         returned = tuple(target[()] if out is None else target for target in targets)
         return returned[0] if len(returned) == 1 else returned
 
     def _reduce(self, reduction: Reduction, call: Call, out: Any, device: Device) -> list[Any]:
         axes = reduction.axes
         itemsize: int = self._dtype.itemsize
-        # A device rounds exact sums of whole outputs, and the host merges elements of TOP_K: so chunks have as many
-        # elements of an output as fit.
+        # Chunks have as many elements of an output as fit, because a device rounds exact sums of whole outputs, and the
+        # host merges elements of TOP_K.
         first = axes if reduction.exact or reduction.k else ()
         sizes = self._chunk_sizes(reduction.shape, self._stored, lambda sizes: itemsize * math.prod(sizes), first)
         # First all chunks of one region of the outputs, then all of the next one.
@@ -161,7 +161,7 @@ class Chunked(Source):
                 if along + 1 < parts.count:
                     return
                 outputs = reduction.results(partial)
-            # With no name for a target: an error would keep it, and Windows cannot remove a mapped file.
+            # Without a local name for a target: a traceback would keep it, and Windows cannot remove a mapped file.
             for j, part in enumerate(outputs):
                 targets[j][reduction.reduced(regions[number])] = part
                 give_pages_back(targets[j])
@@ -188,7 +188,7 @@ class Chunked(Source):
         regions = Regions(pooling.output_shape, self._chunk_sizes(pooling.output_shape, stored, needed))
 
         def compute(i: int, elements: Array) -> None:
-            # With no name for a target: an error would keep it, and Windows cannot remove a mapped file.
+            # Without a local name for a target: a traceback would keep it, and Windows cannot remove a mapped file.
             for j, part in enumerate(pooling.outputs(elements, regions[i], device)):
                 targets[j][regions[i]] = part
                 give_pages_back(targets[j])

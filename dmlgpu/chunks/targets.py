@@ -1,4 +1,4 @@
-"""Where results of chunks are written: new arrays, arrays of others, and new files."""
+"""Targets of the results of chunks: new arrays, arrays of the caller, and new files."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def _check_target(target: Any, shape: Shape, dtype: Type, others: Sequence[Any])
 
 
 def _overlap(a: Any, b: Any) -> bool:
-    """Whether arrays may have elements in common, as far as is known."""
+    """Whether arrays may share elements, as far as is known."""
     files = [file for file in (_file(a), _file(b)) if file is not None and os.path.exists(file)]
     if len(files) == 2 and os.path.samefile(*files):
-        # Windows knows no number of a file that it cannot open.
+        # Windows has no number for a file that it cannot open.
         return os.stat(files[0]).st_ino != 0 or os.path.realpath(files[0]) == os.path.realpath(files[1])
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return share_memory(a, b)
@@ -125,7 +125,7 @@ def _file(x: Any) -> Any:
 def _owner(x: Any) -> Any:
     """The array that x is a view of, or x itself; for a mapped file, the np.memmap that mapped it."""
     while isinstance(x, np.ndarray) and not isinstance(x.base, (mmap.mmap, type(None))):
-        # Between an array and its strided view NumPy puts an object that only has a base.
+        # Between an array and its strided view NumPy inserts an object that only has a base.
         x = x.base if isinstance(x.base, np.ndarray) else getattr(x.base, "base", x.base)
     return x
 
