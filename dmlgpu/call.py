@@ -1,4 +1,4 @@
-"""Calls of functions as data: what a function is told of an array, and what it says is to be computed."""
+"""Calls of functions as data: the properties of arrays that functions need, and the computation."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ Type = np.dtype[Any]
 
 
 class Operand(NamedTuple):
-    """What a function is told of an array: all but its elements."""
+    """An array without its elements, as functions see it."""
 
     shape: Shape
     dtype: Type
     layout: TensorDesc | Shape | None = None
-    """The descriptor of a device tensor; the strides of an array in bytes; None: C order."""
+    """Descriptor of a device tensor, or strides of an array in bytes; None: C order."""
     in_parts: bool = False
     """Whether it is computed in parts, so that it may have more elements than a tensor."""
 
     @property
     def native(self) -> Type:
-        """The type of an element in native byte order, without metadata: what results get of it."""
+        """The type of an element in native byte order, without metadata, for results."""
         return np.dtype(self.dtype.str).newbyteorder("=") if self.dtype.kind in "biufc" else self.dtype
 
     @property
@@ -79,7 +79,7 @@ class Operand(NamedTuple):
         Args:
             field: its name in errors: a descriptor and its field.
             allowed: the types that errors list.
-            dtype: the type that the elements are converted to first; None: they stay.
+            dtype: the type that the elements are converted to first; None: no conversion.
         """
         if isinstance(self.layout, TensorDesc):
             return self.layout
@@ -95,24 +95,24 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """What a function computes: an operator, and how the caller sees its outputs."""
+    """The computation of a function: an operator, and the form of its results."""
 
     desc: OperatorDesc
     shape: Shape
-    """The shape of every result: that of an output, but dimensions of size 1 may be missing or added."""
+    """Shape of every result: that of an output, except that dimensions of size 1 may be missing or added."""
     dtypes: tuple[Type, ...]
-    """The types of the results."""
+    """Types of the results."""
     flags: ExecutionFlags = ExecutionFlags.NONE
     converted: Type | None = None
-    """The type that the elements of x are converted to first; None: they stay."""
+    """Type that the elements of x are converted to first; None: no conversion."""
     fill: float | None = None
-    """The value of every result where x has no elements, so that nothing is computed; None: it has some."""
+    """Value of every result if x or the results have no elements, so that nothing is computed; None: they have some."""
     padding: tuple[tuple[int, int], ...] | None = None
-    """Elements that x gets before and behind its own along each dimension, whose values do not count; None: none."""
+    """Elements to add before and after x along each dimension, whose values do not count; None: none."""
     warning: str = ""
-    """What the caller is warned of."""
+    """Text of a warning to the caller."""
 
-    # Both are asked for in every call, and a call is kept for later ones.
+    # Every call reads both, and calls are cached.
 
     @cached_property
     def inputs(self) -> tuple[TensorDesc, ...]:
@@ -127,7 +127,7 @@ class Call:
 
 # Over axes
 
-_WIDENING = (ReduceFunction.SUM, ReduceFunction.MULTIPLY)  # sums and products of integers have 64 bits, as NumPy's
+_WIDENING = (ReduceFunction.SUM, ReduceFunction.MULTIPLY)  # sums and products of integers have 64 bits, as in NumPy
 _IDENTITIES = {ReduceFunction.SUM: 0, ReduceFunction.MULTIPLY: 1, ReduceFunction.AVERAGE: np.nan}
 
 
@@ -141,16 +141,16 @@ def arg(kind: type[ArgOperatorDesc], x: Operand, axis: Any, keepdims: Any, axis_
 def reduced(
     x: Operand, function: Any, axis: Any, keepdims: Any, *, dtype: Any = None, exact: Any = False, converted: Any = None
 ) -> Call:
-    """A function of the elements along axes; along none, of each element alone.
+    """A function of the elements along axes; without axes, of each element alone.
 
     Args:
         x: the array.
         function: a ReduceFunction, or its name.
-        axis: as NumPy's functions take it.
+        axis: as in NumPy's functions.
         keepdims: whether reduced axes stay, with size 1.
         dtype: the type of indices; None: INT64.
         exact: whether sums are rounded once.
-        converted: the type that elements are converted to first; then x may be empty, as NumPy's functions allow.
+        converted: the type that elements are converted to first; then x may be empty, as in NumPy's functions.
     """
     name = ReduceOperatorDesc.__name__
     member = ReduceFunction.member(function)
@@ -172,7 +172,7 @@ def reduced(
     flags = ExecutionFlags.NONE
     if _flag(name, "exact", exact):
         flags = ExecutionFlags.EXACT_SUMS
-        problems_with(desc, flags)  # refuses what cannot be exact, also of empty arrays
+        problems_with(desc, flags)  # raises if the sum cannot be exact, also for empty arrays
     fill = None if converted is None else _IDENTITIES.get(desc.function)
     call = replace(_over_axes(desc, x, keepdims, result, fill=fill), flags=flags, converted=converted)
     return replace(call, shape=x.shape, fill=_fill_of(x.shape)) if alone else call
@@ -185,7 +185,7 @@ def _over_axes(
     *results: Type,
     fill: float | None = None,
 ) -> Call:
-    """The call of an operator on x, or on x with an added dimension; `fill` is the result for no elements, if any."""
+    """The call of an operator on x, or on x with an added dimension; `fill` is the result of no elements, if any."""
     name, axes, shape = type(desc).__name__, desc.axes, x.shape
     keepdims = _flag(name, "keepdims", keepdims)
     sizes = tuple([1 if i in axes else size for i, size in enumerate(shape) if keepdims or i not in axes])
@@ -199,10 +199,10 @@ def _over_axes(
 def numpy_reduced(
     name: str, function: ReduceFunction, x: Operand, axis: Any, keepdims: Any, dtype: Any = None, exact: Any = False
 ) -> Call:
-    """NumPy's function of this name; the result is of `dtype`, or of the type that NumPy's has.
+    """NumPy's function of this name; the result is of `dtype`, or of the type of NumPy's result.
 
     Raises:
-        TypeError: the function does not take x's type or `dtype`, or would have to convert a device tensor.
+        TypeError: the function does not support x's type or `dtype`, or would have to convert a device tensor.
     """
     computed, result = _numpy_types(name, function, x, dtype)
     call = reduced(x, function, axis, keepdims, exact=exact, converted=computed)
@@ -212,19 +212,19 @@ def numpy_reduced(
 def extremum(
     name: str, function: ReduceFunction, x: Operand, axis: Any, keepdims: Any, output_indices: Any, dtype: Any
 ) -> Call:
-    """NumPy's max or min; with indices of this type, if they are asked for."""
+    """NumPy's max or min, with indices of type `dtype` if `output_indices` is True."""
     index_type = DataType.of(dtype, f"{name}.indices_data_type", ARG_TYPES["output_tensor"], of_input=False)
     if not _flag(name, "output_indices", output_indices):
         return numpy_reduced(name, function, x, axis, keepdims)
     values = x.native
-    _numpy_types(name, function, x, None)  # refuses what it does not take
+    _numpy_types(name, function, x, None)  # raises if it does not support the type
     kind = ExtremumOperatorDesc
     source = x.tensor(f"{kind.__name__}.input_tensor", kind.types["input_tensor"])
     desc = kind.of(function, source, axis=axis, indices_data_type=index_type)
     return _over_axes(desc, x, keepdims, values, desc.output_indices_tensor.data_type.numpy)
 
 
-# As NumPy and the array API standard name directions.
+# Directions by their names in NumPy and the array API standard.
 MODES = {"largest": AxisDirection.DECREASING, "smallest": AxisDirection.INCREASING}
 
 
@@ -252,7 +252,7 @@ def top_k(x: Operand, k: Any, axis: Any, largest: Any, mode: Any, in_order: Any,
 def cumulative(
     name: str, kind: CumulativeKind, x: Operand, axis: Any, dtype: Any, initial: Any, direction: Any
 ) -> Call:
-    """NumPy's function of this name; `initial`: whether the value of no elements comes first, too."""
+    """NumPy's function of this name; `initial`: whether results begin with that of no elements."""
     multiplies = kind is CumulativeProductOperatorDesc
     function, desc_name = ReduceFunction.MULTIPLY if multiplies else ReduceFunction.SUM, kind.__name__
     computed, result = _numpy_types(name, function, x, dtype)
@@ -264,7 +264,7 @@ def cumulative(
     if _flag(desc_name, "include_initial", initial):
         if x.is_on_device:
             raise TypeError(f"{name}: include_initial=True takes no device tensor, whose size stays; pass x.numpy()")
-        # An exclusive line with one element more, which is in no value.
+        # An exclusive line with one more element, which no result includes.
         one = (0, 1) if desc.axis_direction is AxisDirection.INCREASING else (1, 0)
         padding = tuple([one if i == desc.axis else (0, 0) for i in range(len(shape))])
         shape = tuple([size + (i == desc.axis) for i, size in enumerate(shape)])
@@ -275,7 +275,7 @@ def cumulative(
 
 
 def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) -> tuple[Type, Type]:
-    """The types that NumPy's function of this name computes in, and returns; a narrower one keeps the lowest bits."""
+    """The types in which NumPy's function of this name computes, and returns; a narrower one keeps the lowest bits."""
     taken = [data_type.numpy for data_type in REDUCE_TYPES[function]["input_tensor"]]
     widened = [data_type for data_type in SELECTED_TYPES if _wide(data_type.numpy) in taken]
     allowed = [data_type.numpy for data_type in widened] + [np.dtype(bool)] * (np.dtype(np.uint8) in taken)
@@ -286,7 +286,7 @@ def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) ->
             raise TypeError(f"{name}: dtype={shown(dtype)} is neither a DataType nor a NumPy type")
         wanted = member.numpy if isinstance(member, DataType) else member.newbyteorder("=")
     elif source.kind == "b" and function in _WIDENING:
-        wanted = np.dtype(np.int64)  # counts, as NumPy does
+        wanted = np.dtype(np.int64)  # counts, as in NumPy
     if wanted not in allowed or source.kind not in "biuf":
         refused = f"dtype={wanted} of {source}" if dtype is not None else source
         how = conversion(source.name, widened) if dtype is None else ""
@@ -320,7 +320,7 @@ def _is_empty(axis: Any) -> bool:
 
 
 def _with_trailing(source: TensorDesc) -> TensorDesc:
-    """The tensor with a dimension of size 1 after its last; a packed one becomes 1-D first, as ranks are limited."""
+    """The tensor with a last dimension of size 1; a packed one becomes 1-D first, because ranks are limited."""
     if source.is_packed:
         return replace(source, sizes=(source.element_count, 1), strides=None)
     return replace(source, sizes=(*source.sizes, 1), strides=(*source.element_strides, 0))
@@ -368,7 +368,7 @@ def pooled(
 
 
 def adaptively_pooled(kind: type[PoolingOperatorDesc], x: Operand, output_sizes: Any, **options: Any) -> Call:
-    """The values of so many windows, which lie side by side; otherwise as `pooled`."""
+    """The values of `output_sizes` adjacent windows; otherwise as `pooled`."""
     name = kind.__name__
     counts = (output_sizes,) * (3 if len(x.shape) == 5 else 2) if is_integer(output_sizes) else output_sizes
     counts = unsigned_array(name, "output_sizes", counts, 1)
@@ -407,7 +407,7 @@ def quantized_pooled(
 
 
 def _of_channels(field: str, operand: Operand, data_type: DataType, shape: Shape, leading: int) -> TensorDesc:
-    """The tensor of a scale or a zero point of an array of this shape: of a number, or of one for each channel."""
+    """The tensor of the scale or zero point of an array of this shape: a number, or one for each channel."""
     channels = shape[leading - 1] if leading else 1
     if operand.shape not in ((), (1,), (channels,)):
         raise DescriptorError(
@@ -428,7 +428,7 @@ def _of_channels(field: str, operand: Operand, data_type: DataType, shape: Shape
 
 
 def average_pooled_grad(x: Operand, input_sizes: Any, window_size: Any, **window: Any) -> Call:
-    """The gradient of average pooling, of a gradient with an element for each window."""
+    """The gradient of average pooling, from a gradient with an element for each window."""
     name = AveragePoolingGradOperatorDesc.__name__
     leading, fields = _window(name, x.shape, window_size, **window)
     sizes = _spatial_sizes(name, "input_sizes", input_sizes, x, leading)
@@ -460,7 +460,7 @@ def max_pooled_grad(x: Operand, gradient: Operand, window_size: Any, indices: Op
 
 
 def max_unpooled(x: Operand, indices: Operand, output_sizes: Any) -> Call:
-    """The elements of x at the places that indices name."""
+    """The elements of x at the positions `indices`, and 0 elsewhere."""
     name, leading = MaxUnpoolingOperatorDesc.__name__, len(x.shape) - 2
     if not 0 <= leading <= 2:
         raise DescriptorError(f"{name}.input_tensor.sizes: {x.shape} has {len(x.shape)} dimensions; allowed are 2 to 4")
@@ -487,12 +487,12 @@ def roi_pooled(x: Operand, rois: Operand, pooled_size: Any, spatial_scale: Any) 
     )
     desc = kind.of(source, pooled_size, spatial_scale, roi_tensor=_with_leading(regions, 0))
     shape = (rois.shape[0], x.shape[1], *desc.pooled_size)
-    # Where there is no batch entry, all regions lie outside.
+    # Without batch entries, all regions are outside x.
     return Call(desc, shape, (x.native,), fill=0 if 0 in x.shape + shape else None)
 
 
 def _fill_of(shape: Shape) -> float | None:
-    """The `Call.fill` of results of this shape: anything where they have no elements."""
+    """The `Call.fill` of results of this shape: any number if they have no elements."""
     return 0 if 0 in shape else None
 
 
@@ -502,7 +502,7 @@ def _check_windowed(name: str, shape: Shape, leading: int, field: str = "input_t
 
 
 def _with_leading(source: TensorDesc, leading: int) -> TensorDesc:
-    """The tensor with dimensions of size 1 before its own, so that N and C come before the spatial ones."""
+    """The tensor with leading dimensions of size 1, so that N and C come before the spatial ones."""
     added = 2 - leading
     if added == 0:
         return source
@@ -510,12 +510,12 @@ def _with_leading(source: TensorDesc, leading: int) -> TensorDesc:
     return replace(source, sizes=(1,) * added + source.sizes, strides=strides)
 
 
-# The types of indices in functions, of which descriptors take the unsigned ones: below 2^63 INT64 has UINT64's bits.
+# Types of indices in functions. Descriptors accept the unsigned ones: below 2^63 INT64 has the bits of UINT64.
 POSITION_TYPES = (DataType.INT64, DataType.UINT64, DataType.UINT32)
 
 
 def _index_types(field: str, dtype: Any, *, of_input: bool = False) -> tuple[DataType, DataType]:
-    """The type of indices, and the one that descriptors take in its place."""
+    """The type of indices, and the one that replaces it in descriptors."""
     data_type = DataType.of(dtype, field, POSITION_TYPES, of_input=of_input)
     if data_type not in POSITION_TYPES:
         how = conversion(data_type.name.lower(), POSITION_TYPES) if of_input else ""
@@ -524,7 +524,7 @@ def _index_types(field: str, dtype: Any, *, of_input: bool = False) -> tuple[Dat
 
 
 def _indices(name: str, indices: Operand, expected: Shape, whose: str) -> TensorDesc:
-    """Indices as a descriptor takes them; they must have the shape of another array."""
+    """The tensor of indices for a descriptor; their shape must be the `expected` one."""
     field = f"{name}.indices_tensor"
     _, data_type = _index_types(f"{field}.data_type", indices.dtype, of_input=True)
     if indices.shape != expected:
@@ -546,7 +546,7 @@ def arguments_of(windows: Sequence[Window]) -> dict[str, tuple[Any, ...]]:
 def _window(
     name: str, shape: Shape, window_size: Any, *, strides: Any = None, padding: Any = None, **others: Any
 ) -> tuple[int, dict[str, Any]]:
-    """The number of dimensions before the spatial ones, and the window's fields as a descriptor's `of` takes them."""
+    """The number of dimensions before the spatial ones, and the window's fields for a descriptor's `of`."""
     if not is_integer(window_size):
         window_size = _entries(name, "window_size", window_size, 0)
     spatial = _spatial(name, window_size, shape)
@@ -563,7 +563,7 @@ def _window(
 
 
 def _entries(name: str, field: str, value: Any, spatial: int) -> Sequence[Any]:
-    """An entry for each spatial dimension; their number and values are left to the descriptor."""
+    """An entry for each spatial dimension; the descriptor checks their number and values."""
     if is_integer(value):
         return (value,) * spatial
     if not _is_ordered(value):
@@ -575,7 +575,7 @@ def _entries(name: str, field: str, value: Any, spatial: int) -> Sequence[Any]:
 
 
 def _named_padding(name: str, padding: str, sizes: Shape, fields: dict[str, Any]) -> DescriptorError:
-    """The error for a padding as other libraries name it, with what to write: 'same' is TensorFlow's."""
+    """The error for a named padding of other libraries, with what to write instead: 'same' is TensorFlow's."""
     text = "write an integer, or for each dimension an integer or a pair (before, after)"
     ones = (1,) * len(sizes)
     steps = [fields.get(field) or ones for field in ("window_size", "strides", "dilations")]
@@ -589,12 +589,12 @@ def _named_padding(name: str, padding: str, sizes: Shape, fields: dict[str, Any]
 
 
 def _is_ordered(value: Any) -> bool:
-    """Whether a value has entries in an order, and is no text."""
+    """Whether a value has ordered entries, and is not text."""
     return np.iterable(value) and not isinstance(value, (str, bytes, Mapping, Set))
 
 
 def _sides(name: str, i: int, entry: Any) -> tuple[Any, Any]:
-    """The padding before and after the elements of a dimension, of which only integers are left to the descriptor."""
+    """The padding before and after the elements of a dimension; the descriptor checks the values."""
     if is_integer(entry):
         return entry, entry
     sides = tuple(islice(entry, 3)) if _is_ordered(entry) else ()
@@ -604,7 +604,7 @@ def _sides(name: str, i: int, entry: Any) -> tuple[Any, Any]:
 
 
 def _spatial_sizes(name: str, field: str, sizes: Any, x: Operand, leading: int) -> Shape:
-    """The spatial sizes of a result, if these or all sizes are given."""
+    """The spatial sizes of a result, from these or from all its sizes."""
     if sizes is None:
         raise DescriptorError(f"{name}.{field}: None is not allowed; give the sizes of what was pooled")
     spatial = len(x.shape) - leading

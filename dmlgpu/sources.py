@@ -1,9 +1,9 @@
-"""Where the arrays of a call lie, and who computes it: the front door of all functions.
+"""Sources of arrays, and how they compute calls: the entry of all functions.
 
     dmlgpu.argmax(x, axis=1)
       source_of(x)             an ndarray, a DeviceTensor, or another `Source`
       body(operand, axis=1)    a `Call`, from the cache if it was made before
-      computed(call, x)        an operator of a device computes it; another source computes it by itself
+      computed(call, x)        an operator of a device computes it; another source computes it itself
 
 Dask and chunked arrays are such other sources: their modules import this one.
 """
@@ -41,7 +41,7 @@ from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.runtime.device import Device, Selector, open_device
 from dmlgpu.runtime.tensor import DeviceTensor, view_of
 
-# What users type: an entry for each axis or dimension, or one for all; members of enumerations, or their names.
+# Types of arguments: an entry for each axis or dimension, or one for all; members of enumerations, or their names.
 Ints = SupportsIndex | Iterable[SupportsIndex]
 Padding = SupportsIndex | Iterable[SupportsIndex | Iterable[SupportsIndex]]
 Mode = Literal["largest", "smallest"]
@@ -55,24 +55,24 @@ ElementType = DataType | npt.DTypeLike
 
 
 class Where(TypedDict, total=False):
-    """The arguments that all functions have: where the result goes, and what computes it."""
+    """The arguments of all functions: the target of the results, and the device."""
 
     out: Any
-    """Where results are written, as NumPy's functions take it: an array of their shape and type; for a device tensor a
-    packed device tensor. None: new ones. It is returned."""
+    """Target of the results, as in NumPy: an array of their shape and type; for a device tensor a packed device tensor.
+    None: a new one. It is returned."""
     device: Selector
-    """A Device, an index, part of a name or a UUID. None: the device of a device tensor, or the default device."""
+    """Device, index, part of a name, or UUID. None: the device of a device tensor, or the default device."""
 
 
 class Window(Where, total=False):
     """The arguments of windows over an array, for each spatial dimension: an entry, or an int for all."""
 
     strides: Ints | None
-    """The step from one window to the next, in elements. None: 1, whatever the window."""
+    """Step from one window to the next, in elements. None: 1, for every window size."""
     padding: Padding | None
-    """Places beside the elements: an int for all sides; or for each dimension an int or (before, after). None: 0."""
+    """Positions around the elements: an int for all sides; or for each dimension an int or (before, after). None: 0."""
     dilations: Ints | None
-    """The step from one element of a window to the next. None: 1."""
+    """Step from one element of a window to the next. None: 1."""
 
 
 class Source(ABC):
@@ -81,7 +81,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def operand(self) -> Operand:
-        """What functions are told of it."""
+        """The array without its elements, as functions see it."""
 
     @abstractmethod
     def compute(self, call: Call, out: Any, device: Selector) -> Any:
@@ -89,7 +89,7 @@ class Source(ABC):
 
 
 class SupportsCompute(Protocol):
-    """A Dask array, as type checkers know one."""
+    """A Dask array, as type checkers see it."""
 
     def compute(self, **options: Any) -> Any:
         """The array."""
@@ -99,7 +99,7 @@ P = ParamSpec("P")
 
 
 class FunctionOf(Protocol[P]):
-    """A function of an array: device tensors give device tensors; what NumPy can view gives arrays."""
+    """A function of an array. It returns device tensors for device tensors, arrays for what NumPy can view."""
 
     __name__: str
 
@@ -111,7 +111,7 @@ class FunctionOf(Protocol[P]):
     def __call__(self, x: SupportsCompute, /, *args: P.args, **options: P.kwargs) -> Any: ...
 
 
-# What other libraries, and other functions, call the arguments of functions, and what they are here.
+# Names of arguments in other libraries and functions, and what to write here.
 _ELSEWHERE = {
     "auto_pad": "padding, with a pair (before, after) for each dimension",
     "axes": "axis, with keepdims=True for axes that stay; descriptors, such as ArgmaxOperatorDesc, have axes",
@@ -137,7 +137,7 @@ _ELSEWHERE = {
     "stride": "strides",
 }
 
-# What descriptors call the arguments of functions.
+# Arguments of functions by their names in descriptors.
 _FIELDS = {
     "start_padding": "padding",
     "end_padding": "padding",
@@ -153,30 +153,30 @@ _FIELDS = {
 # The operators that other sources compute.
 _IN_PARTS = (ArgOperatorDesc, ReduceOperatorDesc, ExtremumOperatorDesc, PoolingOperatorDesc, TopK1OperatorDesc)
 
-# The types of values that cannot change, so that they can be keys of a cache.
+# The types of immutable values, which can be keys of a cache.
 _IMMUTABLE = {int, float, bool, str, type(None), DataType, AxisDirection, ReduceFunction, Operand}
 
 
 def function(body: Callable[Concatenate[Operand, P], Call]) -> FunctionOf[P]:
-    """The function for users, from one that makes its `Call`; it has the arguments of `Where`, too."""
+    """The function for users, from one that makes its `Call`; it also has the arguments of `Where`."""
     first = next(iter(inspect.signature(body).parameters))
     wrapper: FunctionOf[P] = _decorated(body, (first,), first)
     return wrapper
 
 
 def function_of_arrays(*names: str, like: str) -> Callable[[Callable[..., Call]], Any]:
-    """As `function`, for arguments of these names that are arrays; the result is like one of them."""
+    """As `function`, with arrays as the arguments of these names; the result is like `like`."""
     return lambda body: _decorated(body, names, like)
 
 
 def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
-    """The function for users of a body whose arguments of these names are arrays; the result is like one of them."""
+    """The function for users of a body, with arrays as the arguments of these names; the result is like `like`."""
     signature = _expanded(inspect.signature(body))
     parameters = signature.parameters
     by_position = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     needed = {name for name in by_position if parameters[name].default is inspect.Parameter.empty}
     first = names[0]
-    # A descriptor is checked in some 60 us, ten times what a look-up takes. Typed, as True equals 1 but is refused.
+    # Checks of a descriptor take about 60 us, ten times a look-up. Typed, because True equals 1 but is not allowed.
     cached: Any = lru_cache(256, typed=True)(body)
 
     @wraps(body)
@@ -191,7 +191,7 @@ def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> An
             args, options = (named.pop(first),), named
         arrays = {first: source_of(args[0], f"{body.__name__}.{first}")}
         for name in names[1:]:
-            # An array that may be left out is None then, or a number.
+            # An optional array is None if omitted, or a number.
             default = parameters[name].default
             given = options.get(name, default)
             if given is not None or default is not None:
@@ -233,7 +233,7 @@ def _expanded(signature: inspect.Signature) -> inspect.Signature:
 
 
 def write_instead(argument: str, known: Collection[str]) -> str:
-    """What to write instead of an unknown argument, for errors: a known one that means it, or one of all."""
+    """What to write instead of an unknown argument, for errors: a known one with its meaning, or the list of all."""
     here = _ELSEWHERE.get(argument, "")
     # Functions have `out`; the command line has options in place of `chunked`.
     first = re.split(r"\W", here)[0]
@@ -244,7 +244,7 @@ def write_instead(argument: str, known: Collection[str]) -> str:
 
 def _in_callers_words(error: DescriptorError, name: str) -> DescriptorError:
     descriptor, dot, rest = str(error).partition(".")
-    if descriptor == ExtremumOperatorDesc.__name__:  # which is no operator of DirectML
+    if descriptor == ExtremumOperatorDesc.__name__:  # not an operator of DirectML
         descriptor = name
     for field, argument in _FIELDS.items():
         if rest.startswith(field):
@@ -265,15 +265,15 @@ def _is_immutable(value: Any) -> bool:
 
 
 def source_of(x: Any, name: str) -> Array | DeviceTensor | Source:
-    """What computes a function of x: an array of this machine, a device tensor, or another source.
+    """The source that x is, or becomes: an array, a device tensor, or another source.
 
     Raises:
-        DescriptorError: x is nothing of the kind; the message begins with `name`.
+        DescriptorError: x is none of these; the message begins with `name`.
     """
     if isinstance(x, (np.ndarray, DeviceTensor, Source)):
         return as_array(x, name) if isinstance(x, np.ndarray) else x
     if "dask" in {kind.__module__.partition(".")[0] for kind in type(x).__mro__}:
-        # Dask takes a second to import, so this waits until somebody has an array of it.
+        # The import of Dask takes a second, so only an array of Dask causes it.
         source: Source = import_module("dmlgpu.interop.dask").DaskArray(x, name)
         return source
     if isinstance(x, (str, os.PathLike)):
@@ -283,7 +283,7 @@ def source_of(x: Any, name: str) -> Array | DeviceTensor | Source:
 
 
 def operand_of(source: Array | DeviceTensor | Source) -> Operand:
-    """What functions are told of an array."""
+    """An array without its elements, as functions see it."""
     if isinstance(source, DeviceTensor):
         return Operand(source.shape, source.dtype, source.desc)
     if isinstance(source, Source):
@@ -302,10 +302,10 @@ def computed(
 
     Args:
         call: what to compute.
-        arrays: its arrays, in the order of the operator's tensors; an operator that reads fewer reads the last ones.
-        like: results are device tensors if this is one, else arrays, or NumPy scalars.
-        out: as of `Where`.
-        device: as of `Where`.
+        arrays: its arrays, in the order of the operator's tensors; an operator with fewer inputs reads the last ones.
+        like: results are device tensors if this is one, otherwise arrays, or NumPy scalars.
+        out: as in `Where`.
+        device: as in `Where`.
 
     Raises:
         TypeError: `out` is of another kind or type. DescriptorError: it has another shape, or memory that it shares.
@@ -334,7 +334,7 @@ def computed(
                 np.copyto(target, result)
         return out
     if call.shape == () and not on_device:
-        results = [result[()] for result in results]  # as NumPy: scalars
+        results = [result[()] for result in results]  # scalars, as in NumPy
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -370,7 +370,7 @@ def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Any]:
     for y, dtype in zip(outputs if len(call.dtypes) > 1 else (outputs,), call.dtypes, strict=True):
         y = y.numpy() if isinstance(y, DeviceTensor) else y
         if y.dtype != dtype:
-            # Integers and bool of equal size have equal bits, as UINT64 for INT64.
+            # Integers and bool of equal size have equal bits, such as UINT64 for INT64.
             same = dtype.itemsize == y.dtype.itemsize and "f" not in dtype.kind + y.dtype.kind
             y = y.view(dtype) if same else y.astype(dtype)
         results.append(y if y.shape == call.shape else y.reshape(call.shape))
@@ -435,7 +435,7 @@ def _outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
 
 
 def _how_typed(call: Call, i: int) -> str:
-    """How to have a result of another type, for errors; "" where it has x's."""
+    """How to get a result of another type, for errors; "" if it has x's type."""
     function = getattr(call.desc, "function", None)
     is_index = isinstance(call.desc, ArgOperatorDesc) or function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN)
     is_summed = call.converted is not None and function not in (ReduceFunction.MAX, ReduceFunction.MIN)
@@ -466,7 +466,7 @@ def check_out(target: Any, shape: tuple[int, ...]) -> None:
 
 
 def share_memory(a: Array, b: Array) -> bool:
-    """Whether two arrays have elements in common; also where finding out would take too long."""
+    """Whether two arrays share elements; True if the check would take too long."""
     most_work: Any = 1 << 20
     try:
         return np.shares_memory(a, b, max_work=most_work)
@@ -475,7 +475,7 @@ def share_memory(a: Array, b: Array) -> bool:
 
 
 def _is_apart(x: Array) -> bool:
-    """Whether each element has memory of its own, as in every slice or transposition of an array."""
+    """Whether no elements share memory, as in every slice or transposition of an array."""
     reach = x.itemsize
     for stride, size in sorted((abs(stride), size) for stride, size in zip(x.strides, x.shape, strict=True)):
         if size > 1:
@@ -487,14 +487,14 @@ def _is_apart(x: Array) -> bool:
 
 # Sums of integers of 8 and 16 bits
 
-# Elements of a row, where all of an array are summed: of 16 bits no more add up to 32 bits.
+# Elements per row in the sum of a whole array: the most elements of 16 bits whose sum has 32 bits.
 _SHORT_ROW = 1 << 16
 
 
 def _short_sum(call: Call, x: Array, device: Selector) -> Array | None:
-    """The result of a sum of integers of 8 or 16 bits; None where few of them add up to 32 bits, or it is another call.
+    """The sum of integers of 8 or 16 bits; None for other calls, or if 32 bits hold the sum of only a few.
 
-    What does not fit 32 bits is summed in parts, which NumPy adds.
+    Longer sums are computed in parts, which NumPy adds.
     """
     desc = call.desc
     if not isinstance(desc, ReduceOperatorDesc) or desc.function is not ReduceFunction.SUM:
