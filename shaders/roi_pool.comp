@@ -39,7 +39,7 @@ layout(push_constant) uniform Push {
     uint source_first;     // as in source.glsl
     uint source_count;
     uint source_base;
-    uint target_base;      // output number + target_base is its offset; TO_PARTIALS: offset of the partials, in words
+    uint target_base;  // output number + target_base is its offset; TO_PARTIALS: offset of the partials, in words
 } push;
 
 const uint MOST = 1u << 30;  // coordinates are clamped to it
