@@ -25,7 +25,7 @@ from tests.support.limits import CORES, LIMITS
 
 # Modules that only a GPU, or only a CPU, runs.
 OF_A_GPU = re.compile(r"\w+_cooperating_")
-OF_A_CPU = re.compile(r"(rows|columns|scan_rows)_(?!\w*cooperating)|pool_small_wide_")
+OF_A_CPU = re.compile(r"(rows|columns|scan_rows)_(?!\w*cooperating)|pool_small_wide_|top_k_sort_long_")
 
 
 @functools.cache
