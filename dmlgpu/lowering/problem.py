@@ -486,6 +486,9 @@ def _quantized_average_pooling(desc: QuantizedLinearAveragePoolingOperatorDesc) 
     windows = Windows.of(source, desc.windows, include_padding=desc.include_padding)
     sums = TensorDesc(sum_type, target.sizes)
     first = _over_windows(source, windows, Integer(), (OutputTensor(sums, Result.INDEX, Role.INTERMEDIATE),))
+    if isinstance(first.domain, Axes):
+        # The sums have the type of indices, but do not count in the input.
+        first = replace(first, domain=replace(first.domain, index_step=0))
     zero_points = desc.input_zero_point_tensor, desc.output_zero_point_tensor
     domain = Requantized(windows, desc.channels, (zero_points[0] is not None, zero_points[1] is not None))
     parameters = [Source(tensor, number=i) for i, tensor in enumerate(desc.inputs)][1:]

@@ -840,7 +840,13 @@ QUANTIZED = [
     )
     for number, ((sizes, window, *steps), data_type, to, counts) in enumerate(
         zip(
-            (*WINDOW_SHAPES, ((1, 300, 2, 3), (2, 2), (1, 1), (0, 0), (0, 0), (1, 1))),
+            (
+                *WINDOW_SHAPES,
+                ((1, 300, 2, 3), (2, 2), (1, 1), (0, 0), (0, 0), (1, 1)),
+                # Sums over axes: whole planes, and strips of rows.
+                ((2, 3, 16, 16), (16, 16), (1, 1), (0, 0), (0, 0), (1, 1)),
+                ((1, 2, 3, 256), (1, 128), (1, 128), (0, 0), (0, 0), (1, 1)),
+            ),
             itertools.cycle((UINT8, INT8)),
             itertools.cycle((UINT8, INT8, INT8)),
             itertools.cycle(("1-CC", "C11-", "1-1-", "CCCC")),
