@@ -22,6 +22,9 @@ struct State {
     uint least;       // least magnitude of an element: tells 0
 };
 
+// After 14 million of the least or greatest elements an exponent would wrap around. An invocation alone has fewer.
+int saturated(int exponent) { return clamp(exponent, -(1 << 29), 1 << 29); }
+
 State identity() { return State(1.0, 0, 0u, 0u, ~SIGN_BIT); }
 State empty_from(uint index) { return identity(); }
 
@@ -63,8 +66,8 @@ State state_of(Operand operand, uint index)
 State combine(State a, State b)
 {
     precise float product = a.mantissa * b.mantissa;
-    State state = State(product, a.exponent + b.exponent, a.negative ^ b.negative, max(a.greatest, b.greatest),
-                        min(a.least, b.least));
+    State state = State(product, saturated(a.exponent + b.exponent), a.negative ^ b.negative,
+                        max(a.greatest, b.greatest), min(a.least, b.least));
     normalize(state);
     return state;
 }
@@ -93,7 +96,7 @@ const uint STATE_WORDS = 5;
 #define STORE_STATE(words, at, state) \
     { \
         (words)[at] = floatBitsToUint((state).mantissa); \
-        (words)[(at) + 1] = uint((state).exponent); \
+        (words)[(at) + 1] = uint(saturated((state).exponent)); \
         (words)[(at) + 2] = (state).negative; \
         (words)[(at) + 3] = (state).greatest; \
         (words)[(at) + 4] = (state).least; \

@@ -81,6 +81,14 @@ def test_products_stay_in_range_on_their_way(mapped):
     dmlgpu.verify(Product.of(x, 1), x, device=mapped)
 
 
+@pytest.mark.parametrize(("element", "product"), [(1e-45, 0), (3e38, np.inf)])
+def test_products_of_more_elements_than_exponents_count(device, element, product):
+    """15 million denormals have an exponent of 2^31, and 17 million large elements."""
+    x = np.full(17_000_000, element, np.float32)
+    assert dmlgpu.prod(x, device=device) == product
+    assert dmlgpu.cumulative_prod(x, device=device)[-1] == product
+
+
 def test_bounds_are_those_of_sums_and_products():
     x = np.float32([[1, -2, 4]])
     (sums,), (products,) = (bounds(kind.of(x, 1), x) for kind in (Sum, Product))
