@@ -12,6 +12,7 @@ from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.reduction import ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.errors import shown
 
 FLOAT32, FLOAT16 = DataType.FLOAT32, DataType.FLOAT16
 INT64, INT32, INT16, INT8 = DataType.INT64, DataType.INT32, DataType.INT16, DataType.INT8
@@ -119,6 +120,9 @@ def feature_level(desc: OperatorDesc) -> str | None:
     Args:
         desc: the operator. Only its kind and the types of its tensors count.
 
+    Raises:
+        TypeError: desc is not an operator descriptor.
+
     Example:
         >>> import numpy as np, dmlgpu
         >>> dmlgpu.feature_level(dmlgpu.ArgmaxOperatorDesc.of(np.zeros((3, 4), np.int64)))
@@ -126,6 +130,8 @@ def feature_level(desc: OperatorDesc) -> str | None:
         >>> print(dmlgpu.feature_level(dmlgpu.ArgmaxOperatorDesc.of(np.zeros((3, 4)))))  # float64
         None
     """
+    if not isinstance(desc, OperatorDesc):
+        raise TypeError(f"{shown(desc)} is not an operator descriptor")
     name = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(desc).__name__.removesuffix("OperatorDesc")).upper()
     if isinstance(desc, ReduceOperatorDesc):
         name += f" {desc.function.name}"

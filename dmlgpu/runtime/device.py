@@ -119,7 +119,7 @@ class Device:
             return compiled
 
     def supports(self, desc: OperatorDesc, *, flags: ExecutionFlags = ExecutionFlags.NONE) -> Support:
-        """Whether this device can compute an operator, and why not; it is planned, and nothing is compiled.
+        """Whether this device can compute an operator, and why not, by its plan. It compiles and allocates nothing.
 
         Args:
             desc: any operator descriptor.
@@ -317,7 +317,7 @@ class Support:
     """The result of `Device.supports`: true if the device can compute the operator."""
 
     why_not: str = ""
-    """The message of the error that `Device.compile` raises; empty if it raises none."""
+    """The message of the error that planning raises; empty if it raises none."""
 
     def __bool__(self) -> bool:
         return not self.why_not

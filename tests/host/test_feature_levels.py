@@ -31,6 +31,11 @@ def test_the_first_level_has_the_first_type_of_each_operator(operator):
     assert feature_level(replace(desc, **changed)) == first
 
 
+def test_what_is_no_operator_has_no_level():
+    with pytest.raises(TypeError, match=r"^TensorDesc\(.*\) is not an operator descriptor$"):
+        feature_level(TensorDesc(FLOAT32, PLANE))
+
+
 def argmax(data_type, index_type):
     return ArgmaxOperatorDesc.of(TensorDesc(data_type, (3, 4)), output_data_type=index_type)
 
