@@ -409,6 +409,8 @@ def quantized_pooled(
 def _of_channels(field: str, operand: Operand, data_type: DataType, shape: Shape, leading: int) -> TensorDesc:
     """The tensor of the scale or zero point of an array of this shape: a number, or one for each channel."""
     channels = shape[leading - 1] if leading else 1
+    if operand.dtype.kind == "b":
+        raise DescriptorError(f"{field}.data_type: bool is not allowed; allowed is {data_type.name}")
     if operand.shape not in ((), (1,), (channels,)):
         raise DescriptorError(
             f"{field}.sizes: {operand.shape} is wrong; allowed are a number, and ({channels},), one for each channel"

@@ -391,12 +391,20 @@ def _typed(x: Any, desc: OperatorDesc, field: str) -> Any:
     data_type = getattr(desc, field).data_type
     if not isinstance(x, np.ndarray) or x.dtype == data_type.numpy:
         return x
+    number = x.item()
     try:
-        return np.array(x.item(), data_type.numpy)
-    except OverflowError:
-        limits = np.iinfo(data_type.numpy)
-        text = f"{shown(x.item())} is out of range; {data_type.name} has {limits.min} to {limits.max}"
+        if not data_type.is_float:
+            return np.array(number, data_type.numpy)
+        with np.errstate(over="raise", under="ignore"):
+            typed = np.array(float(number)).astype(data_type.numpy)
+    except (OverflowError, FloatingPointError):
+        limits = np.finfo(data_type.numpy) if data_type.is_float else np.iinfo(data_type.numpy)
+        text = f"{shown(number)} is out of range; {data_type.name} has {limits.min} to {limits.max}"
         raise DescriptorError(f"{type(desc).__name__}.{field}: {text}") from None
+    if number and not typed:
+        text = f"{shown(number)} is too small; it is 0 in {data_type.name}"
+        raise DescriptorError(f"{type(desc).__name__}.{field}: {text}")
+    return typed
 
 
 def device_for(selector: Selector, inputs: Sequence[Any]) -> Device:

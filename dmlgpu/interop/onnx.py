@@ -379,7 +379,7 @@ def _check_types(graph: onnx.GraphProto, constants: Mapping[str, np.ndarray[Any,
             continue
         table = _OPERATORS[_operator(node.domain, node.op_type)][0]
         allowed = [onnx.helper.np_dtype_to_tensor_dtype(each.numpy) for each in table["input_tensor"]]
-        if DataType.UINT8 in table["input_tensor"]:
+        if DataType.UINT8 in table["input_tensor"] and node.domain != "com.microsoft":
             allowed.append(onnx.TensorProto.BOOL)
         _check_type(node, 0, types, allowed)
         if "indices_tensor" in table:

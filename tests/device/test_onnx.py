@@ -872,9 +872,9 @@ def test_quantized_models_that_are_refused(vulkan):
     with pytest.raises(UNSUPPORTED, match=r"channels_last 1 is not supported; allowed is 0$"):
         interop.onnx.run_model(quantized_model(x, node, s=scale), [x], vulkan)
     node = helper.make_node("QLinearGlobalAveragePool", ["x", "s", "", "s"], ["y"], **QLINEAR)
-    unsupported(
-        r".* x of FLOAT is not supported; allowed are INT8, UINT8", quantized_model(x.astype("f4"), node, s=scale)
-    )
+    for dtype, name in (np.float32, "FLOAT"), (np.bool_, "BOOL"):
+        message = rf".* x of {name} is not supported; allowed are INT8, UINT8"
+        unsupported(message, quantized_model(x.astype(dtype), node, s=scale))
 
 
 def minimum_as_maximum(domain):
