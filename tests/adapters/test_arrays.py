@@ -49,10 +49,11 @@ KINDS = {
 
 @pytest.mark.parametrize("x", KINDS.values(), ids=KINDS)
 def test_every_function_takes_it(x):
-    for name in array_api.__all__:
+    for name in set(array_api.__all__) - {"top_k"}:
         got = getattr(array_api, name)(x, axis=1)
         assert type(got) is np.ndarray
         np.testing.assert_allclose(got, getattr(np, name)(X, axis=1), rtol=1e-5, atol=1e-3)
+    np.testing.assert_array_equal(array_api.top_k(x, 2, axis=1)[0], -np.sort(-X, 1)[:, :2])
     np.testing.assert_array_equal(dmlgpu.argmin(x, (0, 2)), X.transpose(1, 0, 2).reshape(4, -1).argmin(1))
     np.testing.assert_array_equal(dmlgpu.max_pooling(x, 2), dmlgpu.max_pooling(X, 2))
 
