@@ -145,6 +145,8 @@ uint list_index(uint i)
     return index;
 }
 
+const uint LOADED = min(VECTOR_SIZE, 8);  // elements that are loaded of a vector
+
 void main()
 {
     uint line_count = push.line_count, list_count = push.list_count, list_size = push.list_size;
@@ -209,7 +211,7 @@ void main()
                     if (ALIGNED && !chooses) {
                         [[unroll]] for (uint i = 0; i < 8; i += VECTOR_SIZE) {
                             uvec4 vector = aligned_vector(address + (at[i] < element_count ? at[i] : 0));
-                            [[unroll]] for (uint k = 0; k < min(VECTOR_SIZE, 8); ++k)
+                            [[unroll]] for (uint k = 0; k < LOADED; ++k)
                                 loaded[i + k] = element_of(vector, k);
                         }
                     } else {

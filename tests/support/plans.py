@@ -366,7 +366,7 @@ def check_scans(plan: Plan) -> None:
     end = 0
     for dispatch, after in itertools.pairwise((*scans, None)):
         push, shader, lines = dispatch.push, dispatch.shader, lines_of_item(dispatch)
-        count = push["block_count"] if "block_count" in push else push["group_count"]
+        count = push["group_count"] if "group_count" in push else push["block_count"]
         first, end = end, end + push["item_count"]
         assert push["first_item"] == first
         item = np.arange(first, end)
@@ -378,7 +378,7 @@ def check_scans(plan: Plan) -> None:
             last = (push["line_count"] // push["inner_size"] - 1) * push["state_outer"] + count
             last += (push["inner_size"] - 1) * push["state_inner"]
             assert 4 * (max(push["begin_base"], push["end_base"]) + last * words) <= plan.partial_bytes
-        if "block_count" in push and not shader.constants["to_partials"]:
+        if "block_size" in push and not shader.constants["to_partials"]:
             block, line = np.divmod(item, push["line_count"] // lines)
             outer, inner = np.divmod(line[:, None] * lines + np.arange(lines), push["inner_size"])
             to_outer, to_inner, step = (push[f"target_{name}"] for name in ("outer", "inner", "step"))
