@@ -266,7 +266,7 @@ def test_wrong_numbers(name, wrong):
 
 
 def test_the_environment_does_not_say_which_device():
-    with pytest.raises(ValueError, match="env: DMLGPU_DEVICE is not allowed; devices= says"):
+    with pytest.raises(ValueError, match="env: DMLGPU_DEVICE is not allowed; choose the devices with devices="):
         LocalVulkanCluster(env={"DMLGPU_DEVICE": "0"})
 
 
