@@ -81,7 +81,7 @@ GRADIENTS = {name for name in BY_NAME if "-grad-" in name}
 USUAL = {name for name, case in BY_NAME.items() if case.desc.inputs[0].data_type is FLOAT32} - GRADIENTS
 USUAL -= {"argmax-transposed", "average-pool-counted", "unpool-2x2", "top-k-rows", "cumulative-sum-rows"}
 WEBGPU = {name for name in USUAL if not name.startswith("lp-") and not name.endswith("-indices")}
-WEBGPU |= {"average-pool-counted"}
+WEBGPU |= {"average-pool-counted", "top-k-rows", "cumulative-sum-rows"}
 HEADER = {"device": "a device", "driver": "a driver", "CPU": "a CPU, 2 cores", "date": "today"}
 
 
