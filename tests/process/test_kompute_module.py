@@ -59,7 +59,7 @@ def test_kp_is_not_even_imported_where_nobody_asks_for_it(install, monkeypatch, 
     monkeypatch.setenv("DMLGPU_KOMPUTE", wanted)
     assert kompute_module.kompute().__name__ == kompute_module.kompute().__name__ == "dmlgpu_kp"
     monkeypatch.setitem(sys.modules, "dmlgpu_kp", None)
-    with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp .* Install dmlgpu-kp 0\.9\.0\.post8 as docs"):
+    with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp .* Install dmlgpu-kp 0\.9\.0\.post8 as in docs"):
         kompute_module.kompute()
 
 
