@@ -155,4 +155,6 @@ def test_these_take_every_module_that_adds_or_multiplies_floats():
         for desc, _ in domain(dtype)
         for dispatch in lower(desc, limits).dispatches
     }
-    assert taken >= {name for name in spirv.layouts() if name.rsplit("_", 2)[1] in ("sum", "product", "logsumexp")}
+    # Those of scans have tests of their own: test_cumulative.py.
+    names = {name for name in spirv.layouts() if not name.startswith("scan")}
+    assert taken >= {name for name in names if name.rsplit("_", 2)[1] in ("sum", "product", "logsumexp")}
