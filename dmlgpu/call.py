@@ -29,7 +29,7 @@ from dmlgpu.descriptors.reduction import (
     ExtremumOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
-    axes_of,
+    axis_of,
 )
 from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import (
@@ -37,7 +37,7 @@ from dmlgpu.descriptors.tensor import (
     MAX_RANK,
     LargeTensorDesc,
     TensorDesc,
-    integer,
+    flag,
     is_integer,
     unsigned_array,
 )
@@ -170,7 +170,7 @@ def reduced(
     if dtype is None and desc.function in (ReduceFunction.MAX, ReduceFunction.MIN):
         result = x.native if converted is None else converted  # which may be bool
     flags = ExecutionFlags.NONE
-    if _flag(name, "exact", exact):
+    if flag(name, "exact", exact):
         flags = ExecutionFlags.EXACT_SUMS
         problems_with(desc, flags)  # raises if the sum cannot be exact, also for empty arrays
     fill = None if converted is None else _IDENTITIES.get(desc.function)
@@ -187,7 +187,7 @@ def _over_axes(
 ) -> Call:
     """The call of an operator on x, or on x with an added dimension; `fill` is the result of no elements, if any."""
     name, axes, shape = type(desc).__name__, desc.axes, x.shape
-    keepdims = _flag(name, "keepdims", keepdims)
+    keepdims = flag(name, "keepdims", keepdims)
     sizes = tuple([1 if i in axes else size for i, size in enumerate(shape) if keepdims or i not in axes])
     if not any(shape[axis] == 0 for axis in axes if axis < len(shape)):
         fill = _fill_of(sizes)
@@ -214,7 +214,7 @@ def extremum(
 ) -> Call:
     """NumPy's max or min, with indices of type `dtype` if `output_indices` is True."""
     index_type = DataType.of(dtype, f"{name}.indices_data_type", ARG_TYPES["output_tensor"], of_input=False)
-    if not _flag(name, "output_indices", output_indices):
+    if not flag(name, "output_indices", output_indices):
         return numpy_reduced(name, function, x, axis, keepdims)
     values = x.native
     _numpy_types(name, function, x, None)  # raises if it does not support the type
@@ -231,7 +231,7 @@ MODES = {"largest": AxisDirection.DECREASING, "smallest": AxisDirection.INCREASI
 def top_k(x: Operand, k: Any, axis: Any, largest: Any, mode: Any, in_order: Any, dtype: Any) -> Call:
     """The first k elements along an axis, and their indices; they are always in order."""
     kind, name = TopK1OperatorDesc, TopK1OperatorDesc.__name__
-    direction = MODES["largest" if _flag(name, "largest", largest) else "smallest"]
+    direction = MODES["largest" if flag(name, "largest", largest) else "smallest"]
     if mode is not None:
         if not isinstance(mode, str) or mode not in MODES:
             allowed = ", ".join(map(repr, MODES))
@@ -239,9 +239,9 @@ def top_k(x: Operand, k: Any, axis: Any, largest: Any, mode: Any, in_order: Any,
         if not largest:
             raise DescriptorError(f"{name}.mode: {shown(mode)} and largest=False are given; give one of them")
         direction = MODES[mode]
-    _flag(name, "sorted", in_order)
+    flag(name, "sorted", in_order)
     source = x.tensor(f"{name}.input_tensor", kind.types["input_tensor"])
-    (axis,) = axes_of(name, integer(name, "axis", axis), source.rank)
+    axis = axis_of(name, axis, source.rank)
     if 0 in x.shape[axis : axis + 1]:
         raise DescriptorError(f"{name}.k: {shown(k)} is out of range; axis {axis} of {x.shape} is empty")
     desc = kind.of(source, k, axis, direction, indices_data_type=dtype)
@@ -261,7 +261,7 @@ def cumulative(
     source, shape = x.tensor(f"{desc_name}.input_tensor", kind.types["input_tensor"], computed), x.shape or (1,)
     desc = kind.of(source, 0 if axis is None else axis, direction)
     padding = None
-    if _flag(desc_name, "include_initial", initial):
+    if flag(desc_name, "include_initial", initial):
         if x.is_on_device:
             raise TypeError(f"{name}: include_initial=True takes no device tensor, whose size stays; pass x.numpy()")
         # An exclusive line with one more element, which no result includes.
@@ -308,12 +308,6 @@ def _wide(dtype: Type) -> Type:
     return np.dtype({"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))
 
 
-def _flag(name: str, field: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise DescriptorError(f"{name}.{field}: {shown(value)} is not allowed; allowed are True and False")
-    return bool(value)
-
-
 def _is_empty(axis: Any) -> bool:
     """Whether no axes are given: () or another empty collection."""
     return axis.size == 0 if isinstance(axis, np.ndarray) else isinstance(axis, (tuple, list, range, Set)) and not axis
@@ -348,11 +342,11 @@ def pooled(
     _check_windowed(name, x.shape, leading)
     dtypes = [x.native]
     index_type, unsigned_type = _index_types(f"{name}.indices_data_type", indices_data_type)
-    if _flag(name, "output_indices", output_indices):
+    if flag(name, "output_indices", output_indices):
         fields["indices_data_type"] = unsigned_type
         dtypes.append(index_type.numpy)
         check_holds(f"{name}.indices_data_type", index_type, math.prod(x.shape), "elements", POSITION_TYPES)
-    flags = ExecutionFlags.EXACT_SUMS if _flag(name, "exact", exact) else ExecutionFlags.NONE
+    flags = ExecutionFlags.EXACT_SUMS if flag(name, "exact", exact) else ExecutionFlags.NONE
     source = _with_leading(x.tensor(f"{name}.input_tensor", kind.types["input_tensor"]), leading)
     desc = kind.of(source, output_sizes=output_sizes, **fields)
     shape = x.shape[:leading] + desc.output_tensor.sizes[2:]

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
-from dmlgpu.descriptors.reduction import REDUCE_TYPES, AxisDirection, ReduceFunction, axes_of
-from dmlgpu.descriptors.tensor import TensorDesc, integer
-from dmlgpu.errors import shown
+from dmlgpu.descriptors.reduction import REDUCE_TYPES, AxisDirection, ReduceFunction, axis_of
+from dmlgpu.descriptors.tensor import TensorDesc
 
 
 @dataclass(frozen=True)
@@ -33,21 +30,16 @@ class CumulativeOperatorDesc(OperatorDesc):
 
     @classmethod
     def _of(cls, input_tensor: Any, axis: int, *others: Any) -> Self:
-        source, name = TensorDesc.of(input_tensor), cls.__name__
-        (axis,) = axes_of(name, integer(name, "axis", axis), source.rank)
+        source = TensorDesc.of(input_tensor)
+        axis = axis_of(cls.__name__, axis, source.rank)
         return cls(source, cls._packed("output_tensor", source, source.sizes), axis, *others)
 
     def __post_init__(self) -> None:
         source = self._check_tensor("input_tensor")
         self._check_tensor("output_tensor")
-        self._set("axis", integer(type(self).__name__, "axis", self.axis))
-        if not 0 <= self.axis < source.rank:
-            raise self._error("axis", f"{shown(self.axis)} is out of range; allowed are 0 to {source.rank - 1}")
+        self._check_axis("axis", source.rank)
         self._check_enum("axis_direction", AxisDirection)
-        exclusive = getattr(self, self.exclusive_field)
-        if not isinstance(exclusive, (bool, np.bool_)):
-            raise self._error(self.exclusive_field, f"{shown(exclusive)} is not allowed; allowed are True and False")
-        self._set(self.exclusive_field, bool(exclusive))
+        self._check_flag(self.exclusive_field)
         self._check_sizes("output_tensor", source.sizes, "the input's sizes")
         self._check_same_type()
 

@@ -10,7 +10,7 @@ import enum
 from typing import Any, ClassVar
 
 from dmlgpu.descriptors.dtypes import EXTENSIONS, DataType, check_holds, conversion, listed
-from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.descriptors.tensor import TensorDesc, flag, integer
 from dmlgpu.errors import DescriptorError, shown
 
 ALL_TYPES = (
@@ -114,6 +114,15 @@ class OperatorDesc:
             allowed = ", ".join(str(entry) for entry in enum)
             raise self._error(field, f"{shown(value)} is not allowed; allowed are {allowed}")
         self._set(field, member)
+
+    def _check_flag(self, field: str) -> None:
+        self._set(field, flag(type(self).__name__, field, getattr(self, field)))
+
+    def _check_axis(self, field: str, rank: int) -> None:
+        axis = integer(type(self).__name__, field, getattr(self, field))
+        if not 0 <= axis < rank:
+            raise self._error(field, f"{shown(axis)} is out of range; allowed are 0 to {rank - 1}")
+        self._set(field, axis)
 
     def _check_tensor(self, field: str) -> TensorDesc:
         """The tensor of a field. Raises if its type is not supported, or if elements of an output may overlap."""

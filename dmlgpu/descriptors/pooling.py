@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS, LargeTensorDesc, TensorDesc, unsigned, unsigned_array
 from dmlgpu.descriptors.window import Window
-from dmlgpu.errors import shown
 
 MAX_POOLING_TYPES: TypeTable = {  # 5_0
     "input_tensor": SELECTED_TYPES,
@@ -345,11 +342,7 @@ class _AveragingOperatorDesc(WindowedOperatorDesc):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.include_padding, (bool, np.bool_)):
-            raise self._error(
-                "include_padding", f"{shown(self.include_padding)} is not allowed; allowed are True and False"
-            )
-        self._set("include_padding", bool(self.include_padding))
+        self._check_flag("include_padding")
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,12 @@ def axes_of(owner: str, axis: Any, rank: int) -> tuple[int, ...]:
     return tuple(value % rank for value in axes)
 
 
+def axis_of(owner: str, axis: Any, rank: int) -> int:
+    """The dimension that an integer names; negative ones count from the last; errors name the owner."""
+    (dimension,) = axes_of(owner, integer(owner, "axis", axis), rank)
+    return dimension
+
+
 def one_of_both(owner: str, axes: Any, axis: Any) -> DescriptorError:
     """The error for both axes and axis."""
     return DescriptorError(f"{owner}.axes: {shown(axes)} is given beside axis={shown(axis)}; give one of them")

@@ -50,6 +50,13 @@ def integer(owner: str, field: str, value: Any) -> int:
         raise DescriptorError(f"{owner}.{field}: {shown(value)} is not an integer") from None
 
 
+def flag(owner: str, field: str, value: Any) -> bool:
+    """`value` as a bool; errors name its owner and field. 0 and 1 are no flags."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise DescriptorError(f"{owner}.{field}: {shown(value)} is not allowed; allowed are True and False")
+    return bool(value)
+
+
 def unsigned(owner: str, field: str, value: Any, minimum: int = 0) -> int:
     """`value` as a UINT of at least `minimum`; errors name its owner and field."""
     number = integer(owner, field, value)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
-from dmlgpu.descriptors.reduction import INDEX_TYPES, AxisDirection, axes_of
+from dmlgpu.descriptors.reduction import INDEX_TYPES, AxisDirection, axis_of
 from dmlgpu.descriptors.tensor import TensorDesc, integer
 from dmlgpu.errors import shown
 
@@ -32,7 +32,7 @@ class _TopK(OperatorDesc):
     @classmethod
     def _of(cls, input_tensor: Any, k: int, axis: int, indices_data_type: Any, **others: Any) -> Self:
         source, name = TensorDesc.of(input_tensor), cls.__name__
-        (axis,) = axes_of(name, integer(name, "axis", axis), source.rank)
+        axis = axis_of(name, axis, source.rank)
         k, sizes = integer(name, "k", k), [*source.sizes]
         if 1 <= k <= sizes[axis]:  # the constructor refuses others
             sizes[axis] = k
@@ -46,10 +46,8 @@ class _TopK(OperatorDesc):
         source = self._check_tensor("input_tensor")
         self._check_tensor("output_value_tensor")
         self._check_tensor("output_index_tensor")
-        for field in "axis", "k":
-            self._set(field, integer(type(self).__name__, field, getattr(self, field)))
-        if not 0 <= self.axis < source.rank:
-            raise self._error("axis", f"{shown(self.axis)} is out of range; allowed are 0 to {source.rank - 1}")
+        self._check_axis("axis", source.rank)
+        self._set("k", integer(type(self).__name__, "k", self.k))
         size = source.sizes[self.axis]
         if not 1 <= self.k <= size:
             raise self._error("k", f"{shown(self.k)} is out of range; allowed are 1 to {size}, the size of the axis")
