@@ -469,7 +469,11 @@ def _over_axes(
 def _over_windows(
     source: TensorDesc, windows: Windows, accumulator: Accumulator, outputs: tuple[OutputTensor, ...]
 ) -> Problem:
-    return Problem((Source(source),), windows.along_axes(source) or windows, accumulator, outputs)
+    axes = windows.along_axes(source)
+    if axes and not isinstance(accumulator, Selection):
+        # Sums of short integers are written like indices, but do not count in the source.
+        axes = replace(axes, index_step=0)
+    return Problem((Source(source),), axes or windows, accumulator, outputs)
 
 
 @problems_of.register
@@ -486,9 +490,6 @@ def _quantized_average_pooling(desc: QuantizedLinearAveragePoolingOperatorDesc) 
     windows = Windows.of(source, desc.windows, include_padding=desc.include_padding)
     sums = TensorDesc(sum_type, target.sizes)
     first = _over_windows(source, windows, Integer(), (OutputTensor(sums, Result.INDEX, Role.INTERMEDIATE),))
-    if isinstance(first.domain, Axes):
-        # The sums have the type of indices, but do not count in the input.
-        first = replace(first, domain=replace(first.domain, index_step=0))
     zero_points = desc.input_zero_point_tensor, desc.output_zero_point_tensor
     domain = Requantized(windows, desc.channels, (zero_points[0] is not None, zero_points[1] is not None))
     parameters = [Source(tensor, number=i) for i, tensor in enumerate(desc.inputs)][1:]
