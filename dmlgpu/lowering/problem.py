@@ -612,7 +612,7 @@ def _cumulative(desc: CumulativeOperatorDesc) -> tuple[Problem, ...]:
     source, output = Source(desc.input_tensor), OutputTensor(desc.output_tensor, Result.VALUE)
     packed = TensorDesc(data_type, desc.input_tensor.sizes)
     before: list[Problem] = []
-    after: list[Problem] = []
+    after: tuple[Problem, ...] = ()
     lines = [_by_line(tensor, desc.axis) for tensor in (desc.input_tensor, desc.output_tensor)]
     sizes = [[dim.size for dim in dims] for dims in lines]
     if sizes[0] != sizes[1] or len(sizes[0]) > 3:
@@ -621,10 +621,7 @@ def _cumulative(desc: CumulativeOperatorDesc) -> tuple[Problem, ...]:
         if not desc.input_tensor.is_packed:
             before.append(copy_of(source, packed, 0))
             source = Source(packed, Role.INTERMEDIATE)
-        if not desc.output_tensor.is_packed:
-            number = len(before)
-            after.append(replace(copy_of(Source(packed, Role.INTERMEDIATE, number), packed, 0), outputs=(output,)))
-            output = OutputTensor(packed, Result.VALUE, Role.INTERMEDIATE, number)
+        output, after = _packed_first(output, len(before))
     of_source, of_target = ((*(Dim(1, 0),) * (3 - len(dims)), *dims) for dims in lines)
     descending = desc.axis_direction is AxisDirection.DECREASING
     domain = Prefixes(of_source, of_target, descending, desc.is_exclusive)
