@@ -478,9 +478,8 @@ def roi_pooled(x: Operand, rois: Operand, pooled_size: Any, spatial_scale: Any) 
         raise DescriptorError(f"{name}.input_tensor.sizes: {x.shape} is not allowed; allowed is (N, C, height, width)")
     if len(rois.shape) != 2 or rois.shape[1] != 5:
         raise DescriptorError(f"{name}.roi_tensor.sizes: {rois.shape} is not allowed; allowed is (regions, 5)")
-    source, regions = (
-        each.tensor(f"{name}.{field}", kind.types[field]) for each, field in ((x, "input_tensor"), (rois, "roi_tensor"))
-    )
+    source = x.tensor(f"{name}.input_tensor", kind.types["input_tensor"])
+    regions = rois.tensor(f"{name}.roi_tensor", kind.types["roi_tensor"])
     desc = kind.of(source, pooled_size, spatial_scale, roi_tensor=_with_leading(regions, 0))
     shape = (rois.shape[0], x.shape[1], *desc.pooled_size)
     # Without batch entries, all regions are outside x.

@@ -98,6 +98,10 @@ class Limits:
         """Maximum of items per dispatch, with `each` loads per item; 0 if one item has too many."""
         return self.invocation_loads // (1 + each) * self.at_once(threads)
 
+    def dispatch_items(self, each: int, elements: int, threads: int = 1) -> int:
+        """Items per dispatch, at least one, with `each` loads and `elements` elements per item."""
+        return max(1, min(self.most_items(each, threads), self.dispatch_elements // elements))
+
     @property
     def busy_invocations(self) -> int:
         """Number of invocations that keep the device busy. On a GPU each has IN_FLIGHT loads in flight."""

@@ -68,20 +68,20 @@ class Requantize(Kernel):
 
     def _parameters(self, variant: str, pair: Sequence[Source | None]) -> Iterator[tuple[Dispatch, int]]:
         """Loads scales or zero points, for each pair of their segments; one of the pair may be None."""
-        channels, begin, most = self.domain.channels, 0, self._most_items(_CHANNEL_LOADS)
+        channels, begin, most = self.domain.channels, 0, self.limits.dispatch_items(_CHANNEL_LOADS, _ITEM)
         bound = [one or next(filter(None, pair)) for one in pair]
         strides = [one.tensor.element_strides[1] if one.tensor.element_count > 1 else 0 for one in bound]
         while begin < channels:
             push: dict[str, Any] = {"first_channel": begin}
             bindings, end = [], min(channels, begin + most)
-            for name, one, stride, there in zip(("input", "output"), bound, strides, pair, strict=True):
+            for name, one, stride, source in zip(("input", "output"), bound, strides, pair, strict=True):
                 segment = begin * stride // one.segment_size
                 if stride:
                     end = min(end, -(-(segment + 1) * one.segment_size // stride))
                 base, bits = f"{name}_base", one.tensor.data_type.bits
                 push |= {base: wrapped(-segment * one.segment_size), f"{name}_stride": stride}
                 if variant == "requantize_zero_points":
-                    push[f"{name}_mask"] = 0xFF if there else 0
+                    push[f"{name}_mask"] = 0xFF if source else 0
                 bindings.append(Binding(one.role, one.number, segment, base, bits))
             bindings.append(Binding(Role.PARTIALS, base="parameters_base", written=True))
             push |= {"channel_count": end - begin, "parameters_base": 0}
@@ -107,7 +107,7 @@ class Requantize(Kernel):
         shader = shader_of("requantize", self.problem, constants)
         push = {name: fields[name] for name in ("size", "output_size", "window_size", "dilation", "start_padding")}
         push |= {"window_stride": fields["stride"], "counted_end": fields["counted_end"]}
-        begin, most = 0, self._most_items(_LOADS) * _ITEM
+        begin, most = 0, self.limits.dispatch_items(_LOADS, _ITEM) * _ITEM
         while begin < self.problem.output_count:
             ends = [(begin // one.segment_size + 1) * one.segment_size for one in (sums, output)]
             end = min(begin + most, self.problem.output_count, *ends)
@@ -128,7 +128,3 @@ class Requantize(Kernel):
             loads = self.limits.loads(-(-(end - begin) // _ITEM), _LOADS)
             yield Dispatch(shader, Values(**push, **places), bindings, loads, range(begin, end)), self.partial_bytes
             begin = end
-
-    def _most_items(self, loads: int) -> int:
-        """Maximum of items per dispatch."""
-        return max(1, min(self.limits.most_items(loads), self.limits.dispatch_elements // _ITEM))

@@ -263,10 +263,10 @@ class Scan(Kernel):
         """Replaces the states of `count` blocks per line, from state `base` on, with those before each block."""
         groups = -(-count // self._group)
         if groups > 1:
-            behind = base + box.lines * count
-            slots = _Slots(behind, len(box.inner) * groups, groups)
+            after = base + box.lines * count
+            slots = _Slots(after, len(box.inner) * groups, groups)
             yield from self._of_states(box, base, count, None, slots, to_partials=True)
-            yield from self._states(box, behind, groups, begins, ends)
+            yield from self._states(box, after, groups, begins, ends)
             begins, ends = slots, None
         yield from self._of_states(box, base, count, begins, ends)
 
@@ -330,7 +330,7 @@ class Scan(Kernel):
         if begins is None and ends is None:
             states = replace(bindings[1], base="partials_base")
         if to_partials:
-            push |= {f"target_{each}": 0 for each in ("outer", "inner", "step", "base")}
+            push |= {f"target_{name}": 0 for name in ("outer", "inner", "step", "base")}
             bindings[1] = Binding(Role.PARTIALS, base="target_base", written=True)
         items, loads = box.lines // layout.lines * count, -(-size // layout.step) * layout.loads
         yield from self._dispatches(
@@ -351,12 +351,13 @@ class Scan(Kernel):
         """The dispatches of items with `loads` loads, and `elements` elements, each."""
         problem, limits = self.problem, self.limits
         # Sums and products have the same bits whether integers are signed or not.
-        own = {"to_partials": to_partials, "segmented": False, "number_kind": NumberKind.UINT}
-        own["aligned"] = layout.variant.startswith(("scan_rows", "scan_columns"))
-        own |= {"threads": layout.threads} if layout.variant == "scan_rows_cooperating" else {}
-        constants, threads = constants_of(problem, limits, (), **own), layout.threads
-        shader = shader_of(layout.variant, problem, constants)
-        most = max(1, min(limits.most_items(loads + 1, threads), limits.dispatch_elements // elements))
+        constants = {"to_partials": to_partials, "segmented": False, "number_kind": NumberKind.UINT}
+        constants["aligned"] = layout.variant.startswith(("scan_rows", "scan_columns"))
+        threads = layout.threads
+        if layout.variant == "scan_rows_cooperating":
+            constants["threads"] = threads
+        shader = shader_of(layout.variant, problem, constants_of(problem, limits, (), **constants))
+        most = limits.dispatch_items(loads + 1, elements, threads)
         for first in range(0, items, most):
             count = min(most, items - first)
             values = Values(**push, first_item=first, item_count=count)

@@ -323,7 +323,7 @@ class TopK(Kernel):
         all_constants = constants_of(self.problem, self.limits, written, increasing=self.lines.increasing, **constants)
         shader = shader_of(variant, self.problem, all_constants, built_in=True)
         outputs = range(lines.start * self.lines.k, lines.stop * self.lines.k)
-        most = max(1, min(self.limits.most_items(loads), self.limits.dispatch_elements // loads))
+        most = self.limits.dispatch_items(loads, loads)
         for first in range(0, items, most):
             count = min(most, items - first)
             values = Values(**push, first_item=first, item_count=count)
