@@ -8,7 +8,7 @@ prints the table that docs/reliability.md holds. Inputs come from SHAKE-128, whi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -92,11 +92,12 @@ def finite(dtype: np.dtype[Any], count: int) -> Array:
 
 
 def results(
-    device: Device, operator: Operator, data_type: DataType, flags: ExecutionFlags = ExecutionFlags.NONE
+    run: Callable[..., Any], operator: Operator, data_type: DataType, flags: ExecutionFlags = ExecutionFlags.NONE
 ) -> Iterable[Array]:
+    """`run`: Device.run, or another function with its arguments."""
     values = finite if flags else same_bits
     for desc in descs(operator, data_type):
-        outputs = device.planned(desc, flags=flags)(*inputs_of(desc, lambda tensor: arranged(tensor, values)))
+        outputs = run(desc, inputs_of(desc, lambda tensor: arranged(tensor, values)), flags=flags)
         yield from outputs if isinstance(outputs, tuple) else (outputs,)
 
 
@@ -114,7 +115,7 @@ def main() -> None:
     print("| operator | type | every driver, CPU, GPU and split |\n|---|---|---|")
     for operator in CANONICAL:
         for data_type, flags in exact_types(operator):
-            hashes = dict.fromkeys(hash_of(results(device, operator, data_type, flags)) for device in devices)
+            hashes = dict.fromkeys(hash_of(results(device.run, operator, data_type, flags)) for device in devices)
             print(f"| {title(operator, flags)} | {data_type.name} | {' and '.join(hashes)} |", flush=True)
 
 

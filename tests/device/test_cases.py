@@ -7,7 +7,20 @@ import pytest
 
 import dmlgpu
 from dmlgpu.lowering.limits import Limits
-from tests.support.cases import CASES, DOCUMENTED, EXACT, GRADIENTS, REDUCED, SUMMED_WINDOWS, Case
+from tests.support.cases import (
+    CASES,
+    DOCUMENTED,
+    EXACT,
+    GRADIENTS,
+    POOLED_TYPES,
+    REDUCED,
+    REDUCTIONS,
+    SAMPLES,
+    SPECIAL_ARGS,
+    SUMMED_WINDOWS,
+    TYPE_PAIRS,
+    Case,
+)
 from tests.support.plans import modules_of, of_operator, operator_of
 
 
@@ -28,8 +41,17 @@ OWN = [case for case in CASES if case not in REDUCED + EXACT + SUMMED_WINDOWS + 
 
 
 @by_id(OWN)
-def test_device_equals_reference(any_device, case):
-    dmlgpu.verify(case.desc, *case.inputs(), device=any_device)
+def test_device_equals_reference(device, case):
+    dmlgpu.verify(case.desc, *case.inputs(), device=device)
+
+
+# test_mappings.py has every kernel with every type there.
+TYPES = TYPE_PAIRS + SPECIAL_ARGS + REDUCTIONS + POOLED_TYPES + SAMPLES
+
+
+@by_id([case for case in OWN if case not in TYPES])
+def test_device_with_lowered_limits_equals_reference(lowered, case):
+    dmlgpu.verify(case.desc, *case.inputs(), device=lowered)
 
 
 @pytest.mark.parametrize("operator", sorted({operator_of(case) for case in OWN if hasattr(case.desc, "axes")}))

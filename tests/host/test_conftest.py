@@ -71,7 +71,7 @@ def test_what_swiftshader_leaves_out(monkeypatch, marked, fixtures, params):
     [
         ((), {"any_device": "full-limits"}),
         ((), {"mapped": "GPU"}),
-        ((), {"mapping": "split"}),  # test_mappings.py, test_hashes.py
+        ((), {"mapping": "split"}),  # test_mappings.py
         (("staged",), {}),
         (("device",), {"case": None}),
     ],

@@ -91,7 +91,7 @@ def test_a_row_is_checked_drawn_hashed_and_described(device, monkeypatch):
 
     hashed = [list(map(vars, hashes.descs(operator, FLOAT32))) for operator in (PEAK, ROWS["ARGMAX"])]
     assert hashed[0] == hashed[1]
-    assert len(hashes.hash_of(hashes.results(device, PEAK, FLOAT32))) == 12
+    assert len(hashes.hash_of(hashes.results(device.run, PEAK, FLOAT32))) == 12
 
     monkeypatch.setattr("benchmarks.cases.OPERATORS", (PEAK,))
     assert describe(PEAK.of(TensorDesc(UINT8, (3, 4)), axes=(0, 1))) == "PEAK uint8 3x4 axes 0, 1"
