@@ -20,7 +20,7 @@ from dmlgpu.runtime.tuning import device_limits
 from tests.support import guards
 from tests.support.drivers import DRIVERS, device_of, discrete, opened_as, unified, use_drivers_under_test
 from tests.support.kompute_seam import Seam
-from tests.support.limits import CORES, LOWERED, MAPPINGS, limits_of
+from tests.support.limits import CORES, LOWERED, limits_of
 
 
 def pytest_configure() -> None:
@@ -146,11 +146,11 @@ def cooperating(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Dev
     return open_device(driver.index, replace(limits, simd_width=limits.invocations))
 
 
-@pytest.fixture(scope="module", params=MAPPINGS)
+@pytest.fixture(scope="module", params=["CPU", "CPU-256", "GPU", "split"])
 def mapped(
     request: pytest.FixtureRequest, driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]
 ) -> dmlgpu.Device:
-    """The device mapped as a CPU, as a GPU, and with split tensors."""
+    """The device mapped as this CPU and a larger one, as a GPU, and with split tensors."""
     return open_device(driver.index, limits_of(driver, request.param))
 
 

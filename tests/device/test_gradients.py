@@ -145,7 +145,7 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "dtype"), zip(SMALL, itertools.cycle((np.float32, np.float16)), strict=False))
+@pytest.mark.parametrize(("shape", "dtype"), [*zip(SMALL, itertools.cycle((np.float32, np.float16)))], ids=str)
 def test_small_windows(driver, open_device, device, cooperating, shape, dtype):
     """Of every phase, in tiles that end behind a row and a slab, and the same bits as without tiles.
 

@@ -75,11 +75,18 @@ def pool_all(device, data_type, sizes, window, combinations, fill=distinct, **op
     return count
 
 
-@pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
-@pytest.mark.parametrize("dilation", DILATIONS, ids="dilation-{}".format)
-def test_every_combination_in_two_dimensions(device, height, dilation):
-    rows = [row for row in DIMENSIONS if (row[0], row[3]) == (height, dilation)]
-    assert pool_all(device, FLOAT32, (1, 2, 11, 13), (3, 3), itertools.product(rows, DIMENSIONS)) >= 81
+# A third of the pairs: every stride, padding and dilation of one dimension with every one of the other.
+PAIRS = [(a, b) for a, b in itertools.product(DIMENSIONS, repeat=2) if (a[0] + a[1] + b[0] - b[3]) % 3 == 0]
+by_rows = pytest.mark.parametrize(("stride", "dilation"), [*itertools.product(STRIDES, DILATIONS)])
+
+
+def pairs_of(stride, dilation):
+    return [(row, column) for row, column in PAIRS if (row[0], row[3]) == (stride, dilation)]
+
+
+@by_rows
+def test_combinations_in_two_dimensions(device, stride, dilation):
+    assert pool_all(device, FLOAT32, (1, 2, 11, 13), (3, 3), pairs_of(stride, dilation)) >= 27
 
 
 @pytest.fixture
@@ -89,11 +96,9 @@ def going_down(driver, open_device):
     return open_device(driver.index, limits)
 
 
-@pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
-@pytest.mark.parametrize("dilation", DILATIONS, ids="dilation-{}".format)
-def test_every_combination_down_strips(going_down, height, dilation):
-    rows = [row for row in DIMENSIONS if (row[0], row[3]) == (height, dilation)]
-    assert pool_all(going_down, FLOAT32, (1, 2, 11, 13), (3, 3), itertools.product(rows, DIMENSIONS), ties) >= 81
+@by_rows
+def test_combinations_down_strips(going_down, stride, dilation):
+    assert pool_all(going_down, FLOAT32, (1, 2, 11, 13), (3, 3), pairs_of(stride, dilation), ties) >= 27
 
 
 @pytest.mark.parametrize("case", SMALL_WINDOWS, ids=lambda case: case.id)
@@ -190,7 +195,7 @@ def test_windows_of_any_shape(any_device, window):
 
 def test_sampled_combinations_in_three_dimensions(any_device):
     every = list(itertools.product(DIMENSIONS, repeat=3))
-    pool_all(any_device, INT16, (1, 2, 7, 9, 8), (3, 3, 3), random.Random(3).sample(every, 40), indices=UINT64)
+    pool_all(any_device, INT16, (1, 2, 7, 9, 8), (3, 3, 3), random.Random(3).sample(every, 16), indices=UINT64)
 
 
 def test_equal_combination_in_all_three_dimensions(device):
