@@ -438,7 +438,7 @@ def _outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
         if isinstance(target, DeviceTensor) and not target.desc.is_packed:
             raise DescriptorError(f"out: {target.description} is not packed; allowed is {what}")
         if isinstance(target, np.ndarray) and any(share_memory(target, other) for other in targets[:i]):
-            raise DescriptorError(f"out: {described(target)} lies in another result; it needs memory of its own")
+            raise DescriptorError(f"out: {described(target)} lies in another result; pass separate memory")
     return targets
 
 

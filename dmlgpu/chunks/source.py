@@ -109,7 +109,7 @@ class Chunked(Source):
         self._chunk_bytes = integer("chunked", "chunk_bytes", chunk_bytes)
         if self._chunk_bytes < 1:
             raise DescriptorError(
-                f"chunked.chunk_bytes: {shown(chunk_bytes)} is not allowed; allowed are bytes from 1 on"
+                f"chunked.chunk_bytes: {shown(chunk_bytes)} is not allowed; allowed are integers from 1 on"
             )
 
     def __repr__(self) -> str:

@@ -95,10 +95,12 @@ def _check_target(target: Any, shape: Shape, dtype: Type, others: Sequence[Any])
     has_slices = callable(getattr(target, "__setitem__", None)) and not isinstance(target, (DeviceTensor, type))
     has_slices = has_slices and isinstance(getattr(target, "shape", None), tuple)
     if not has_slices or getattr(target, "dtype", None) != dtype:
-        raise TypeError(f"out: {described(target)} is not allowed; allowed is an array of {dtype} that takes slices")
+        raise TypeError(
+            f"out: {described(target)} is not allowed; allowed is an array of {dtype} that can be written by slices"
+        )
     check_out(target, shape)
     if any(_overlap(target, other) for other in others):
-        raise DescriptorError(f"out: {described(target)} lies in x, or in another result; it needs memory of its own")
+        raise DescriptorError(f"out: {described(target)} lies in x or in another result; pass separate memory")
 
 
 def _overlap(a: Any, b: Any) -> bool:

@@ -337,11 +337,11 @@ def check(desc: TensorDesc, field: str, x: Array) -> None:
     Arrays of bool count as UINT8.
     """
     if x.shape != desc.sizes:
-        raise DescriptorError(f"{field}.sizes: the operator is compiled for {desc.sizes}, the array has {x.shape}")
+        raise DescriptorError(f"{field}.sizes: the operator was compiled for {desc.sizes}; the array has {x.shape}")
     dtype = np.dtype(np.uint8) if x.dtype == np.bool_ else x.dtype.newbyteorder("=")
     if dtype != desc.data_type.numpy:
         raise DescriptorError(
-            f"{field}.data_type: the operator is compiled for {desc.data_type.name}, the array is {x.dtype}"
+            f"{field}.data_type: the operator was compiled for {desc.data_type.name}; the array is {x.dtype}"
         )
 
 

@@ -81,10 +81,10 @@ def lower(
     names = dict.fromkeys([dispatch.shader.variant for dispatch in dispatches])
     mapping = [f"{name}: {DESCRIPTIONS[name]}" for name in names]
     passed_over |= {
-        one.name: "segments leave no part that it can compute" for one in kernels if not names.keys() & one.variants
+        one.name: "no part within the segments fits it" for one in kernels if not names.keys() & one.variants
     }
     if any(isinstance(problem.domain, Axes) and problem.domain.are_windows for problem in problems):
-        mapping.append("as a reduction: the elements of a window follow each other, and belong to no other window")
+        mapping.append("as a reduction: the elements of a window are contiguous, and in no other window")
     mapping += [f"not {name}: {why}" for name, why in passed_over.items() if name not in names]
     return Plan(desc, flags, plan_limits, dispatches, elements, memory, intermediates, partial_bytes, tuple(mapping))
 
@@ -166,7 +166,7 @@ def _choose(desc: OperatorDesc, candidates: Sequence[Kernel], wanted: str | None
         why_not = kernel.why_impossible or (kernel.why_slow if wanted is None else "")
         if not why_not and wanted in (None, kernel.name):
             return kernel, passed_over
-        passed_over[kernel.name] = why_not or f"{wanted} is asked for"
+        passed_over[kernel.name] = why_not or f"{wanted} was requested"
     allowed = [kernel.name for kernel in candidates if not kernel.why_impossible]
     why = f", because {passed_over[wanted]}" if wanted in passed_over else ""
     raise DescriptorError(
@@ -186,8 +186,8 @@ def _cut(
     pairs = list(itertools.islice(planned, 0 if too_much else limits.dispatch_count))
     if too_much or next(planned, None):
         raise DescriptorError(
-            f"{type(desc).__name__}: it looks at {elements} elements, which takes more than {limits.dispatch_count} "
-            f"dispatches; allowed is what takes so many, each of {limits.dispatch_elements} elements at most"
+            f"{type(desc).__name__}: it loads {elements} elements; allowed on this device are {limits.dispatch_count} "
+            f"dispatches of {limits.dispatch_elements} elements"
         )
     return tuple([dispatch for dispatch, _ in pairs]), max([size for _, size in pairs])
 

@@ -343,7 +343,7 @@ def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, .
             what = f".function: {desc.function.name}" if isinstance(desc, ReduceOperatorDesc) else ": its sum of floats"
             raise DescriptorError(
                 f"{type(desc).__name__}{what} is not supported with EXACT_SUMS; allowed are SUM, AVERAGE, L1, L2 "
-                "and SUM_SQUARE of REDUCE, average pooling, and what adds no floats"
+                "and SUM_SQUARE of REDUCE, average pooling, and operators that add no floats"
             )
         exact.append(replace(problem, accumulator=accumulator))
     return tuple(exact)

@@ -139,7 +139,7 @@ class CompiledOperator:
             if verify:
                 arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
                 check_outputs(plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
-            done = "put off" if self._engine.batches else "verified" if verify else "computed"
+            done = "deferred" if self._engine.batches else "verified" if verify else "computed"
         logger.debug("%s %s in %.3f ms", type(self.desc).__name__, done, 1000 * (time.perf_counter() - begin))
         results = targets if {*map(type, inputs)} == {DeviceTensor} else [target.numpy() for target in targets]
         return results[0] if len(results) == 1 else tuple(results)
@@ -187,7 +187,7 @@ class CompiledOperator:
                 if target._segments.overlap(other._segments):
                     raise DescriptorError(
                         f"{type(self.desc).__name__}.{field}: out has {target.description}, which shares memory with "
-                        f"{other_field}; an output needs memory of its own"
+                        f"{other_field}; pass separate memory"
                     )
             others.append((field, target))
         return targets
@@ -197,7 +197,7 @@ class CompiledOperator:
         desc, expected = tensor.desc, getattr(self.desc, field)
         if (desc.data_type, desc.sizes, desc.layout) != (expected.data_type, expected.sizes, expected.layout):
             raise DescriptorError(
-                f"{type(self.desc).__name__}.{field}: the operator is compiled for {expected}, the tensor is {desc}"
+                f"{type(self.desc).__name__}.{field}: the operator was compiled for {expected}; the tensor is {desc}"
             )
 
     def _shorten(self, steps: Sequence[KpStep]) -> None:

@@ -185,7 +185,7 @@ class Engine:
         stay = False
         try:
             self.kompute.check_usable()
-            with self.kompute.timed("batch", "steps that were put off"):
+            with self.kompute.timed("batch", "deferred steps"):
                 self.kompute.execute(tuple(step for step, *_ in self._pending))
         except LoopEndedEarlyError:
             raise

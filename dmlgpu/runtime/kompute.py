@@ -108,7 +108,7 @@ class Kompute:
         try:
             self._manager: Any = self._kp.Manager(info.index)
         except (RuntimeError, MemoryError) as error:
-            raise DeviceError(f"asked Kompute for device {info.index} ({info.name}): {error}") from error
+            raise DeviceError(f"Kompute cannot open device {info.index} ({info.name}): {error}") from error
         self._check_identity()
         if info.driver.startswith("NVIDIA"):
             keep_loaded()
@@ -150,8 +150,8 @@ class Kompute:
         uuid = next((info.uuid for info in devices() if info.index == wanted.index), None)
         if (*opened, uuid) != (wanted.name, wanted.max_group_size, wanted.uuid):
             raise DeviceError(
-                f"asked Kompute for device {wanted.index}, {wanted.name} with UUID {wanted.uuid}; "
-                f"it opened {opened[0]}, and the device there has UUID {uuid}: the devices have changed"
+                f"device {wanted.index} was {wanted.name} with UUID {wanted.uuid}, but Kompute opened {opened[0]}, and "
+                f"the device with this index now has UUID {uuid}: the devices have changed; open a Device again"
             )
 
     def check_usable(self) -> None:
@@ -232,7 +232,7 @@ class Kompute:
             left = left_of[heap]
             if needed > left:
                 raise OutOfMemoryError(
-                    f"{needed} bytes do not fit device {self.info.name}: "
+                    f"{needed} bytes do not fit on device {self.info.name}: "
                     f"{left} of {self.info.heaps[heap]} bytes of heap {heap} are left"
                 )
 
@@ -247,7 +247,7 @@ class Kompute:
         self._check(size, staged, self._left())
         if len(self._buffers) >= self.info.max_memory_allocation_count // 2:
             raise OutOfMemoryError(f"device {self.info.name} allows no more than {len(self._buffers)} buffers")
-        with self.timed("allocate", "making a buffer", size=size):
+        with self.timed("allocate", "allocating a buffer", size=size):
             buffer = self._new_buffer(size, staged=staged)
             if self.info.type == "cpu" and not staged:
                 _give_pages_back(buffer.view)

@@ -143,11 +143,11 @@ class Profile:
     def memory_text(self) -> str:
         """The memory in use at the end, and its peak, in a line."""
         if not self._memory:
-            return "memory: nothing is known"
+            return "memory: not recorded"
         now, tensors = self._memory[-1], max(memory.tensor_bytes for memory in self._memory)
         return (
             f"memory: {now.buffer_bytes:,} bytes in buffers, at most {self.peak_bytes:,}; "
-            f"tensors take {now.tensor_bytes:,} of them, at most {tensors:,}"
+            f"tensors use {now.tensor_bytes:,} of them, at most {tensors:,}"
         )
 
     # For other modules of this package, not for users

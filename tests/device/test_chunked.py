@@ -912,9 +912,9 @@ def test_memory_does_not_grow_with_the_number_of_chunks(name, axis):
     ("out", "error", "words"),
     [
         (np.empty(5, np.int64), DescriptorError, r"the shape \(5,\) is wrong; expected \(4,\)"),
-        (np.empty(4, np.int32), TypeError, "allowed is an array of int64 that takes slices"),
-        (np.empty(4, ">i8"), TypeError, "allowed is an array of int64 that takes slices"),
-        ({}, TypeError, "allowed is an array of int64 that takes slices"),
+        (np.empty(4, np.int32), TypeError, "allowed is an array of int64 that can be written by slices"),
+        (np.empty(4, ">i8"), TypeError, "allowed is an array of int64 that can be written by slices"),
+        ({}, TypeError, "allowed is an array of int64 that can be written by slices"),
         (np.broadcast_to(np.int64(0), 4), DescriptorError, "is read-only; allowed is an array that can be written"),
         ([0] * 5, DescriptorError, r"\(0, 0, 0, 0, ...\) is not allowed; allowed is one array or path"),
         ((np.empty(4, np.int64),), DescriptorError, r"\(ndarray of int64 and \(4,\)\) .*allowed is one array or path"),
@@ -926,7 +926,7 @@ def test_other_outs_are_refused_before_anything_is_read(out, error, words):
 
 def test_device_tensors_are_no_outs(device):
     out = device.tensor(np.zeros(4, np.int64))
-    words = "DeviceTensor of int64 .* is not allowed; allowed is an array of int64 that takes slices"
+    words = "DeviceTensor of int64 .* is not allowed; allowed is an array of int64 that can be written by slices"
     refuses_out(words, "argmax", Sliced(values(4, 5)), 1, out=out, error=TypeError)
 
 
@@ -949,7 +949,7 @@ def test_outs_of_two_results():
     refuses_out(words, "max_pooling", x, **window, out=both[::-1], error=TypeError)
 
 
-LIES = "lies in x, or in another result"
+LIES = "lies in x or in another result"
 
 
 def test_out_in_x_is_refused(tmp_path):
@@ -1154,9 +1154,8 @@ def test_arrays_that_are_compared_by_elements():
 @pytest.mark.parametrize("said", [{}, {"shape": None}, type("Class", (), {"__setitem__": 0, "shape": (6,)})], ids=str)
 def test_outs_without_a_shape_are_refused(said):
     out = said if isinstance(said, type) else types.SimpleNamespace(dtype=np.dtype(np.int64), **said)
-    refuses_out(
-        "allowed is an array of int64 that takes slices", "argmax", Sliced(values(6, 5)), 1, error=TypeError, out=out
-    )
+    words = "allowed is an array of int64 that can be written by slices"
+    refuses_out(words, "argmax", Sliced(values(6, 5)), 1, error=TypeError, out=out)
 
 
 def test_progress_is_a_function():

@@ -199,13 +199,13 @@ def test_neighbouring_work_goes_to_a_vector_on_a_cpu_and_to_all_on_a_gpu(driver)
 @pytest.mark.parametrize(
     ("x", "says"),
     [
-        (ROWS[:2], "sizes: the operator is compiled for (3, 3), the array has (2, 3)"),
-        (ROWS[0], "sizes: the operator is compiled for (3, 3), the array has (3,)"),
-        (ROWS[None], "sizes: the operator is compiled for (3, 3), the array has (1, 3, 3)"),
-        (1.0, "sizes: the operator is compiled for (3, 3), the array has ()"),
-        (ROWS.astype(np.float64), "data_type: the operator is compiled for FLOAT32, the array is float64"),
-        (ROWS.astype(np.int32), "data_type: the operator is compiled for FLOAT32, the array is int32"),
-        (ROWS.astype(bool), "data_type: the operator is compiled for FLOAT32, the array is bool"),
+        (ROWS[:2], "sizes: the operator was compiled for (3, 3); the array has (2, 3)"),
+        (ROWS[0], "sizes: the operator was compiled for (3, 3); the array has (3,)"),
+        (ROWS[None], "sizes: the operator was compiled for (3, 3); the array has (1, 3, 3)"),
+        (1.0, "sizes: the operator was compiled for (3, 3); the array has ()"),
+        (ROWS.astype(np.float64), "data_type: the operator was compiled for FLOAT32; the array is float64"),
+        (ROWS.astype(np.int32), "data_type: the operator was compiled for FLOAT32; the array is int32"),
+        (ROWS.astype(bool), "data_type: the operator was compiled for FLOAT32; the array is bool"),
     ],
 )
 def test_array_that_does_not_match(device, x, says):
@@ -236,7 +236,7 @@ def test_device_tensor_that_does_not_match(device, given):
         ("input_tensor", ARGMAX.input_tensor, lambda: operator(tensor)),
         ("output_tensor", ARGMAX.output_tensor, lambda: operator(ROWS, out=tensor)),
     ):
-        says = f"ArgmaxOperatorDesc.{field}: the operator is compiled for {desc}, the tensor is {given}"
+        says = f"ArgmaxOperatorDesc.{field}: the operator was compiled for {desc}; the tensor is {given}"
         with raises(DescriptorError, says):
             call()
 
@@ -369,7 +369,7 @@ def test_all_of_a_heap_may_be_taken(driver, heaps, most):
 @pytest.mark.parametrize("size", [1 << 31, 3 << 30, (1 << 32) - 1])
 def test_a_tensor_that_does_not_fit_the_heap(driver, kp, size):
     heap = driver.host_heap if driver.unified else driver.device_heap
-    words = (f"do not fit device {driver.name}: ", f"of {1 << 30} bytes of heap {heap} are left")
+    words = (f"do not fit on device {driver.name}: ", f"of {1 << 30} bytes of heap {heap} are left")
     with opened_as(driver, heaps=(1 << 30,) * len(driver.heaps)) as device:
         with without_asking(kp), pytest.raises(OutOfMemoryError, match=".*".join(map(re.escape, words))):
             device.compile(arg_desc(ArgmaxOperatorDesc, UINT8, (size,), [0]))
@@ -386,7 +386,7 @@ def test_a_buffer_of_any_size_is_refused_at_once(fresh, kp, total):
         lambda: verify(desc, x, device=fresh),
         lambda: fresh.tensor(x, source),
     ):
-        with without_asking(kp), pytest.raises(OutOfMemoryError, match=r"^\d+ bytes do not fit device "):
+        with without_asking(kp), pytest.raises(OutOfMemoryError, match=r"^\d+ bytes do not fit on device "):
             call()
     assert fresh.cache_info().buffer_bytes == before
     assert fresh.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
@@ -404,7 +404,7 @@ def test_an_output_that_does_not_fit_now_gives_the_input_back(small_heap):
     # 4 MiB in and 16 MiB out beside 10 MiB: the input fits, the output does not.
     beside = small_heap.tensor(np.zeros(10 << 20, np.uint8))
     desc = arg_desc(ArgmaxOperatorDesc, UINT8, (4 << 20, 1), [1])
-    message = r"^\d+ bytes do not fit device .*: \d+ of 25165824 bytes of heap \d+ are left$"
+    message = r"^\d+ bytes do not fit on device .*: \d+ of 25165824 bytes of heap \d+ are left$"
     for _ in range(3):
         with pytest.raises(OutOfMemoryError, match=message):
             small_heap.compile(desc)
@@ -494,4 +494,4 @@ def test_what_a_device_supports(device):
     assert not exact
     assert exact.why_not.startswith("ReduceOperatorDesc.function: LOG_SUM_EXP is not supported with EXACT_SUMS")
     large = ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (1 << 16, (1 << 16) - 1)), axes=(1,))
-    assert "do not fit device" in device.supports(large).why_not
+    assert "do not fit on device" in device.supports(large).why_not

@@ -91,27 +91,27 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
 @pytest.mark.parametrize(
     ("desc", "name", "why"),
     [
-        (ROWS, "columns", "because the elements of neighbouring outputs do not stand side by side; allowed are"),
+        (ROWS, "columns", "because the elements of neighbouring outputs are not adjacent; allowed are"),
         (ROWS, "pool_small", "it; allowed are rows, reduce"),
         (ROWS, "", "it; allowed are rows, reduce"),
         (ROWS, 3, "it; allowed are rows, reduce"),
         (
             arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]),
             "rows",
-            "do not follow each other; allowed are reduce",
+            "are not contiguous; allowed are reduce",
         ),
         (
             arg_desc(ArgmaxOperatorDesc, UINT8, (30, 15), [1]),
             "rows",
-            "an output has 15 elements, less than a vector of 16",
+            "an output has 15 elements, fewer than a vector of 16",
         ),
         (
             arg_desc(ArgmaxOperatorDesc, UINT8, (30, 15), [0]),
             "columns",
-            "a row has 15 outputs, less than a vector of 16",
+            "a row has 15 outputs, fewer than a vector of 16",
         ),
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 15), [0]), "columns", "an output has one element"),
-        (arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]), "columns", "stand at several strides; allowed are"),
+        (arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]), "columns", "have several strides; allowed are"),
         (
             pool_desc(FLOAT32, (1, 1, 40, 20), (32, 2)),
             "pool_small",
@@ -120,7 +120,7 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
         (
             pool_desc(FLOAT32, (1, 1, 40, 99), (2, 2), (2, 21)),
             "pool_small",
-            "touches 65 elements of a row, more than 64",
+            "loads 65 elements of a row, more than 64",
         ),
         (
             pool_desc(FLOAT64, (1, 1, 40, 99), (2, 12), None, (0, 33), (0, 33), (1, 3)),
@@ -139,11 +139,11 @@ def test_a_kernel_that_cannot(desc, name, why):
 
 def test_the_usual_plan_says_why_others_were_passed_over():
     assert [line for line in lower(COLUMNS, LIMITS["CPU"]).mapping if line.startswith("not ")] == [
-        "not rows: the elements of an output do not follow each other"
+        "not rows: the elements of an output are not contiguous"
     ]
     for mapping, window, why in (
-        ("CPU", (10, 2), "the window has more than 81 elements or 9 along a dimension"),
-        ("CPU", (5, 5, 5), "the window has more than 81 elements or 9 along a dimension"),
+        ("CPU", (10, 2), "the window has more than 81 elements, or 9 along a dimension"),
+        ("CPU", (5, 5, 5), "the window has more than 81 elements, or 9 along a dimension"),
         ("GPU", (10, 2), "the window is larger than 9 along a dimension"),
     ):
         pooled = pool_desc(FLOAT32, (1, 1, *(20,) * len(window)), window)

@@ -416,7 +416,7 @@ def test_memory_and_its_peak(either):
     assert all(memory.tensor_bytes <= memory.buffer_bytes for memory in profile.memory)
     times = [memory.at for memory in profile.memory]
     assert times == sorted(times)
-    assert f"at most {profile.peak_bytes:,}; tensors take {end.tensor_bytes:,} of them" in str(profile)
+    assert f"at most {profile.peak_bytes:,}; tensors use {end.tensor_bytes:,} of them" in str(profile)
     assert kept.numpy().tolist() == X.tolist()
 
 
@@ -434,7 +434,7 @@ def test_the_peak_is_that_of_buffers():
     for sizes in ((10, 4), (30, 5), (20, 20)):
         profile.add_memory(*sizes)
     assert profile.peak_bytes == 30
-    assert profile.memory_text == ("memory: 20 bytes in buffers, at most 30; tensors take 20 of them, at most 20")
+    assert profile.memory_text == ("memory: 20 bytes in buffers, at most 30; tensors use 20 of them, at most 20")
 
 
 # Traces

@@ -100,5 +100,5 @@ def test_splits_of_several_dispatches():
 
 def test_regions_have_one_buffer():
     desc = RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2, 2)), 1, roi_count=13)
-    with pytest.raises(DescriptorError, match=r"^RoiPoolingOperatorDesc\.roi_tensor: it reaches 65 .* are 64, "):
+    with pytest.raises(DescriptorError, match=r"^RoiPoolingOperatorDesc\.roi_tensor: it spans 65 .* are 64, "):
         lower(desc, LOWERED)

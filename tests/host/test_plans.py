@@ -186,7 +186,7 @@ def test_unpooling_of_short_types_marks_some_outputs_at_a_time(data_type):
 def test_work_without_end_is_refused():
     """Every element of 8000 x 8000 is in up to 2000 x 2000 windows."""
     desc = MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 8000, 8000)), (4000, 4000), strides=(2, 2))
-    message = r"MaxPoolingGradOperatorDesc: it looks at \d{15} elements, which takes more than 2048 dispatches; "
+    message = r"MaxPoolingGradOperatorDesc: it loads \d{15} elements; allowed on this device are 2048 dispatches of "
     for limits in (PLANNED["cpu"], PLANNED["gpu"]):
         with pytest.raises(DescriptorError, match=message):
             lower(desc, limits)
@@ -374,7 +374,7 @@ def test_a_pooling_that_is_computed_as_a_reduction_says_so():
     rows, squares = pool_desc(FLOAT32, (1, 2, 8, 64), (1, 64)), pool_desc(FLOAT32, (1, 2, 8, 64), (8, 8))
     as_reduction = [[line for line in lower(desc, LOWERED).mapping if "reduction" in line] for desc in (rows, squares)]
     assert as_reduction == [
-        ["as a reduction: the elements of a window follow each other, and belong to no other window"],
+        ["as a reduction: the elements of a window are contiguous, and in no other window"],
         [],
     ]
 

@@ -623,7 +623,7 @@ EXPLAINED = {
     "argmax float32 4096,1024 axes=0": (
         "axes=(0,), axis_direction=AxisDirection.INCREASING)",
         "columns_wide one invocation per 2 to 4 vectors of neighbouring outputs",
-        "not rows the elements of an output do not follow each other",
+        "not rows the elements of an output are not contiguous",
         "0 to 1,023 columns_wide_selection_32 input_tensor partials 0 to 1,023 combine_selection_32 partials",
         "Tensors of 16 MiB and 4 KiB, partials of 128 KiB. END",
     ),
@@ -637,7 +637,7 @@ EXPLAINED = {
     "argmin uint8 40,50 axes=1 axis_direction=decreasing --kernel reduce": (
         "AxisDirection.DECREASING",
         "reduce_selection_8",
-        "not rows reduce is asked for",
+        "not rows reduce was requested",
     ),
     "argmax float32 4": ("─ 0 rows_selection_32 input_tensor output_tensor",),
     "'reduce argmin' int64 40 axes=None": ("ReduceFunction.ARGMIN",),
@@ -739,7 +739,7 @@ def test_profile_says_where_the_time_goes(driver, tmp_path, capsys):
     assert dispatch[1:3] == [planned.shader.module, "3"]
     text = " ".join(word for line in lines for word in line)
     assert "ArgmaxOperatorDesc of FLOAT32" in text
-    assert re.search(r"memory: [\d,]+ bytes in buffers, at most [\d,]+; tensors take 0 of them, at most [\d,]+ ", text)
+    assert re.search(r"memory: [\d,]+ bytes in buffers, at most [\d,]+; tensors use 0 of them, at most [\d,]+ ", text)
     assert lines[-1] == ["The", "trace", "is", "in", f"{trace}."]
     spans = [entry for entry in json.loads(trace.read_text())["traceEvents"] if entry["ph"] == "X"]
     assert sum(entry["cat"] == "call" for entry in spans) == 4
@@ -797,7 +797,7 @@ def test_what_does_not_fit_the_device_is_refused_before_it_is_made(command, data
     small = tuple(dataclasses.replace(info, heaps=(1 << 30,) * len(info.heaps)) for info in dmlgpu.devices())
     monkeypatch.setattr(drivers, "devices", lambda: small)
     assert main([*command, "argmax", data_type, "65535,65535", "axes=1"]) == 2
-    assert re.match(r"dmlgpu: \d+ bytes do not fit device ", capsys.readouterr().err)
+    assert re.match(r"dmlgpu: \d+ bytes do not fit on device ", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

@@ -65,14 +65,12 @@ with Device() as device:
 """
     name, uuid, size, index, beyond, result = run(PRELUDE + program, driver)
     for error in (name, uuid, size, index):
-        assert error.startswith("DeviceError: asked Kompute for device ")
-        assert error.endswith(": the devices have changed")
-    assert f"another with UUID {driver.uuid}; it opened {driver.name}, " in name
-    assert (
-        f"{driver.name} with UUID {'00' * 16}; it opened {driver.name}, and the device there has UUID {driver.uuid}"
-        in uuid
-    )
-    assert beyond.startswith(f"DeviceError: asked Kompute for device 99 ({driver.name}): ")
+        assert error.startswith("DeviceError: device ")
+        assert error.endswith(": the devices have changed; open a Device again")
+    assert f"another with UUID {driver.uuid}, but Kompute opened {driver.name}, " in name
+    opened = f"but Kompute opened {driver.name}, and the device with this index now has UUID {driver.uuid}:"
+    assert f"{driver.name} with UUID {'00' * 16}, {opened}" in uuid
+    assert beyond.startswith(f"DeviceError: Kompute cannot open device 99 ({driver.name}): ")
     assert result == RESULT
 
 
@@ -99,7 +97,7 @@ other = "lvp" if "llvmpipe" in devices()[index].name else "swiftshader"
 print(says(Device, index))
 """
     (error,) = run(PRELUDE + program, driver)
-    assert error.startswith(f"DeviceError: asked Kompute for device {driver.index}, {driver.name} with UUID ")
+    assert error.startswith(f"DeviceError: device {driver.index} was {driver.name} with UUID ")
 
 
 # Memory; more of it is in test_devices.py

@@ -59,7 +59,7 @@ def test_a_program_s_own_logging_gets_it(driver, caplog):
         dmlgpu.verify(dmlgpu.ArgmaxOperatorDesc.of(np.zeros(3, np.float32)), np.zeros(3, np.float32), device=device)
     messages = [record.getMessage() for record in caplog.records]
     assert messages[0].endswith(f"(asked for: {driver.index})")
-    assert any(message.startswith("ArgmaxOperatorDesc put off in ") for message in messages)
+    assert any(message.startswith("ArgmaxOperatorDesc deferred in ") for message in messages)
     assert messages[-1].startswith("ArgmaxOperatorDesc verified in ")
 
 

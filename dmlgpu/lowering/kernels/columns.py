@@ -33,8 +33,8 @@ class Columns(AxesKernel):
 
     name: ClassVar = "columns"
     variants: ClassVar = {
-        "columns": "one invocation per vector of neighbouring outputs, whose elements are side by side",
-        "columns_wide": "one invocation per 2 to 4 vectors of neighbouring outputs, whose elements are side by side",
+        "columns": "one invocation per vector of neighbouring outputs, whose elements are adjacent",
+        "columns_wide": "one invocation per 2 to 4 vectors of neighbouring outputs, whose elements are adjacent",
         "columns_cooperating": "several invocations per vector of neighbouring outputs, as suits a GPU",
     }
 
@@ -44,13 +44,13 @@ class Columns(AxesKernel):
     @property
     def why_impossible(self) -> str:
         if len(self.axes.reduced) > 1:
-            return "the elements of an output stand at several strides"
+            return "the elements of an output have several strides"
         if self.element_count == 1:
             return "an output has one element"
         if not self.axes.kept or self.axes.kept[-1].stride != 1:
-            return "the elements of neighbouring outputs do not stand side by side"
+            return "the elements of neighbouring outputs are not adjacent"
         if self.row_length < self.vector_size:
-            return f"a row has {self.row_length} outputs, less than a vector of {self.vector_size}"
+            return f"a row has {self.row_length} outputs, fewer than a vector of {self.vector_size}"
         return ""
 
     def is_wide(self, row: int) -> bool:
@@ -97,7 +97,7 @@ class Columns(AxesKernel):
         begin, end, row = part.outputs.start, part.outputs.stop, self.row_length
         whole_rows = begin % row == end % row == 0
         if not whole_rows and (begin // row != (end - 1) // row or end - begin < self.vector_size):
-            return "outputs are neither whole rows nor a vector of one"
+            return "the outputs are neither whole rows nor a vector of a row"
         return "" if part.whole else "some elements lie in another segment"
 
     @cached_property

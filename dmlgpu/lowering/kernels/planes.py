@@ -60,9 +60,9 @@ class PlanesKernel(PartKernel):
 
     def why_not(self, part: Part) -> str:
         if part.partials_before is None and part.outputs.start % self.per_word:
-            return "outputs begin inside of a word"
+            return "the first output is inside a word"
         if part.partials_before is None and len(part.outputs) > self.rules.outputs_in_place:
-            return "outputs are too many for a dispatch"
+            return "there are more outputs than a dispatch may have"
         return ""
 
     def source_place(self, part: Part) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class WholeRowsKernel(PlanesKernel):
         if self.unit <= self.most_outputs:
             return ""
         if self.shares_words:
-            return "rows of outputs share words, and slabs that end with a word are too large for a dispatch"
+            return "rows of outputs share words, and slabs that fill whole words are too large for a dispatch"
         return "rows of outputs are too long for a dispatch"
 
     @cached_property
@@ -145,8 +145,8 @@ class WholeRowsKernel(PlanesKernel):
 
     def why_not(self, part: Part) -> str:
         if part.partials_before is not None:
-            return "it leaves no partials"
+            return "it writes no partials"
         begin, end, step = part.outputs.start, part.outputs.stop, self.rules.step
         whole = begin % step == 0 and (end % step == 0 or end == self.problem.output_count)
         slabs = step % self.whole_slabs == 0
-        return "" if whole else f"outputs are not whole {'slabs' if slabs else 'rows'}"
+        return "" if whole else f"the outputs are not whole {'slabs' if slabs else 'rows'}"

@@ -42,7 +42,7 @@ class PoolBackwardSeparable(PoolSeparable):
         if len(self.problem.sources) > 1:
             return "the gradient of a window has one element"
         if any(window.stride > window.extent for window in self.covering.along):
-            return "there are elements between windows"
+            return "some elements are in no window"
         return super().why_impossible
 
     @cached_property

@@ -65,8 +65,8 @@ class PoolBackwardSmall(WholeRowsKernel):
         if self.direct.maxima is None and self._additions > _FEW_ADDITIONS:
             separable = PoolBackwardSeparable(self.problem, self.limits)
             if self._additions > self.element_count or not (separable.why_impossible or separable.why_slow):
-                return f"an output takes more than {_FEW_ADDITIONS} additions"
-        return "" if self._is_light(self.width) else "too many windows hold an output"
+                return f"an output needs more than {_FEW_ADDITIONS} additions"
+        return "" if self._is_light(self.width) else "too many windows cover an output"
 
     @cached_property
     def windows(self) -> CoveringWindows:

@@ -161,18 +161,18 @@ class PoolSeparable(Kernel):
     @property
     def why_impossible(self) -> str:
         if isinstance(self.problem.accumulator, Integer):
-            return "it has no module for integers"
+            return "it does not add integers"
         if 4 % self.words:
-            return "a vector does not have whole states"
+            return "states do not fill a vector"
         # Positions are signed, and a tile continues after the last output.
         if max(line.end + line.stride * line.spacing * _MOST_TILE for line in self.lines) >= 1 << 31:
-            return "windows reach so far that positions would wrap around"
+            return "windows extend so far beyond the end that positions would wrap around"
         if not self.problem.has_packed_outputs:
             return "an output is not packed"
         if not (self.planes_at_once or self.outputs_at_once):
-            return "what a row of outputs, or those of one depth, need is too much"
+            return "the intermediates of a row of outputs, or of a slab, are too large"
         if not all(map(self._most_items, self._passes(1, self.lines))):
-            return "an invocation would have too many loads for a tile"
+            return "a tile needs more loads than an invocation may have"
         return ""
 
     @property
@@ -187,14 +187,14 @@ class PoolSeparable(Kernel):
         by_pool = count * (4 + self._direct.elements // self.problem.output_count)
         each = 2.5 if self.limits.unrolls else 12 if self.selects else 5
         if each * elements >= by_pool:
-            return "windows have few elements in common"
+            return "windows overlap too little"
         # At least one dispatch per run of rows, and per further pass of a range.
         dispatches, further = 0, len(self._passes(1, self.lines)) - 1
         in_segments = self.problem.sources[0].segment_count > 1
         for part in self._ranges():
             dispatches += further + (sum(1 for _ in self._runs(part)) if in_segments else 1)
             if dispatches > self.limits.dispatch_count:
-                return f"it takes more than {self.limits.dispatch_count} dispatches"
+                return f"it needs more than {self.limits.dispatch_count} dispatches"
         return ""
 
     # How the work is cut

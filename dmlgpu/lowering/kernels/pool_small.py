@@ -86,20 +86,20 @@ class PoolSmall(WholeRowsKernel):
             return f"the window is larger than {self.largest_window} along a dimension"
         # A position beyond 2^32 would wrap around in pool_small.comp, perhaps into the input.
         if max([window.end for window in windows.along]) > MAX_ELEMENTS:
-            return "windows hang over the end so far that their positions would wrap around into the input"
+            return "windows extend so far beyond the end that positions would wrap around"
         most = (_GPU_SPAN if self.limits.cooperating else _SPAN) * max(4, self.vector_size, tile.width)
         if tile.span > most:
-            return f"a tile of {tile.width} outputs touches {tile.span} elements of a row, more than {most}"
+            return f"a tile of {tile.width} outputs loads {tile.span} elements of a row, more than {most}"
         if width.start_padding > (most := _PADDING_VECTORS * self.vector_size):
             return f"the padding before a row has {width.start_padding} elements, more than {most}"
         if windows.stride[2] != 1 and width.size != 1:
-            return "the elements of a row do not follow each other"
+            return "the elements of a row are not contiguous"
         if self.why_too_large:
             return self.why_too_large
         if not self.problem.has_packed_outputs:
             return "an output is not packed"
         if self.in_place.most_items(self.limits) < self._tiles_of_row(tile.width):
-            return "an invocation would have too many loads for a row of outputs"
+            return "a row of outputs needs more loads than an invocation may have"
         if self.source.size_in_bytes * 8 // self.source.data_type.bits >= 1 << 31:
             return "the input has 2^31 elements or more"
         return ""
@@ -124,7 +124,7 @@ class PoolSmall(WholeRowsKernel):
         if separable.selects:
             most, longest = _UNROLLED_ELEMENTS, _UNROLLED_WINDOW
         if (max(window) > longest or elements > most) and not (separable.why_impossible or separable.why_slow):
-            return f"the window has more than {most} elements or {longest} along a dimension"
+            return f"the window has more than {most} elements, or {longest} along a dimension"
         return ""
 
     @cached_property

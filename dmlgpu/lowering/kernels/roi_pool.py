@@ -78,7 +78,7 @@ class RoiPool(PartKernel):
         rois = self.problem.sources[1]
         if rois.tensor.reach > rois.segment_size:
             raise DescriptorError(
-                f"RoiPoolingOperatorDesc.roi_tensor: it reaches {rois.tensor.reach} elements; allowed on this device "
+                f"RoiPoolingOperatorDesc.roi_tensor: it spans {rois.tensor.reach} elements; allowed on this device "
                 f"are {rois.segment_size}, as it has one buffer"
             )
         tiling = self._tiling

@@ -39,9 +39,9 @@ class Rows(AxesKernel):
     @property
     def why_impossible(self) -> str:
         if len(self.axes.reduced) > 1 or self.axes.reduced[0].stride != 1:
-            return "the elements of an output do not follow each other"
+            return "the elements of an output are not contiguous"
         if self.element_count < self.vector_size:
-            return f"an output has {self.element_count} elements, less than a vector of {self.vector_size}"
+            return f"an output has {self.element_count} elements, fewer than a vector of {self.vector_size}"
         return ""
 
     @cached_property
@@ -70,7 +70,7 @@ class Rows(AxesKernel):
 
     def why_not(self, part: Part) -> str:
         if len(part.elements) < self.vector_size:
-            return "less than a vector of an output lies in the segment"
+            return "the segment has fewer elements of an output than a vector"
         return "" if part.whole else "some elements lie in another segment"
 
     def shader(self, part: Part) -> Shader:
