@@ -337,12 +337,10 @@ def check(desc: TensorDesc, field: str, x: Array) -> None:
     Arrays of bool count as UINT8.
     """
     if x.shape != desc.sizes:
-        raise DescriptorError(f"{field}.sizes: the operator was compiled for {desc.sizes}; the array has {x.shape}")
+        raise DescriptorError(f"{field}.sizes: the array has {x.shape}; the descriptor has {desc.sizes}")
     dtype = np.dtype(np.uint8) if x.dtype == np.bool_ else x.dtype.newbyteorder("=")
     if dtype != desc.data_type.numpy:
-        raise DescriptorError(
-            f"{field}.data_type: the operator was compiled for {desc.data_type.name}; the array is {x.dtype}"
-        )
+        raise DescriptorError(f"{field}.data_type: the array is {x.dtype}; the descriptor has {desc.data_type.name}")
 
 
 def parts(desc: TensorDesc, field: str, x: Array) -> Iterator[Bytes]:

@@ -197,7 +197,7 @@ class CompiledOperator:
         desc, expected = tensor.desc, getattr(self.desc, field)
         if (desc.data_type, desc.sizes, desc.layout) != (expected.data_type, expected.sizes, expected.layout):
             raise DescriptorError(
-                f"{type(self.desc).__name__}.{field}: the operator was compiled for {expected}; the tensor is {desc}"
+                f"{type(self.desc).__name__}.{field}: the tensor is {desc}; the descriptor has {expected}"
             )
 
     def _shorten(self, steps: Sequence[KpStep]) -> None:

@@ -199,13 +199,13 @@ def test_neighbouring_work_goes_to_a_vector_on_a_cpu_and_to_all_on_a_gpu(driver)
 @pytest.mark.parametrize(
     ("x", "says"),
     [
-        (ROWS[:2], "sizes: the operator was compiled for (3, 3); the array has (2, 3)"),
-        (ROWS[0], "sizes: the operator was compiled for (3, 3); the array has (3,)"),
-        (ROWS[None], "sizes: the operator was compiled for (3, 3); the array has (1, 3, 3)"),
-        (1.0, "sizes: the operator was compiled for (3, 3); the array has ()"),
-        (ROWS.astype(np.float64), "data_type: the operator was compiled for FLOAT32; the array is float64"),
-        (ROWS.astype(np.int32), "data_type: the operator was compiled for FLOAT32; the array is int32"),
-        (ROWS.astype(bool), "data_type: the operator was compiled for FLOAT32; the array is bool"),
+        (ROWS[:2], "sizes: the array has (2, 3); the descriptor has (3, 3)"),
+        (ROWS[0], "sizes: the array has (3,); the descriptor has (3, 3)"),
+        (ROWS[None], "sizes: the array has (1, 3, 3); the descriptor has (3, 3)"),
+        (1.0, "sizes: the array has (); the descriptor has (3, 3)"),
+        (ROWS.astype(np.float64), "data_type: the array is float64; the descriptor has FLOAT32"),
+        (ROWS.astype(np.int32), "data_type: the array is int32; the descriptor has FLOAT32"),
+        (ROWS.astype(bool), "data_type: the array is bool; the descriptor has FLOAT32"),
     ],
 )
 def test_array_that_does_not_match(device, x, says):
@@ -236,7 +236,7 @@ def test_device_tensor_that_does_not_match(device, given):
         ("input_tensor", ARGMAX.input_tensor, lambda: operator(tensor)),
         ("output_tensor", ARGMAX.output_tensor, lambda: operator(ROWS, out=tensor)),
     ):
-        says = f"ArgmaxOperatorDesc.{field}: the operator was compiled for {desc}; the tensor is {given}"
+        says = f"ArgmaxOperatorDesc.{field}: the tensor is {given}; the descriptor has {desc}"
         with raises(DescriptorError, says):
             call()
 
@@ -274,9 +274,9 @@ def test_only_operator_descriptors_compile(device, desc):
 
 
 def test_tensor_of_an_array_that_its_descriptor_contradicts(device):
-    with pytest.raises(DescriptorError, match=r"^TensorDesc\.sizes: .*\(3, 1\), the array has \(3, 3\)$"):
+    with pytest.raises(DescriptorError, match=r"^TensorDesc\.sizes: the array has \(3, 3\); .* \(3, 1\)$"):
         device.tensor(ROWS, TensorDesc(FLOAT32, (3, 1)))
-    with pytest.raises(DescriptorError, match=r"^TensorDesc\.data_type: .*UINT32, the array is float32$"):
+    with pytest.raises(DescriptorError, match=r"^TensorDesc\.data_type: the array is float32; .* UINT32$"):
         device.tensor(ROWS, TensorDesc(UINT32, (3, 3)))
 
 
@@ -358,7 +358,7 @@ def without_asking(kp):
 
 @pytest.mark.parametrize(("heaps", "most"), [((24 << 20, 30 << 20), 24 << 20), ((24 << 20,), 12 << 20)])
 def test_all_of_a_heap_may_be_taken(driver, heaps, most):
-    """Of memory that the host does not see, and of the same heap, in which a buffer is there twice."""
+    """A heap that the host does not see, and the heap that it sees, in which each buffer then is twice."""
     host = len(heaps) - 1
     with opened_as(driver, **discrete(driver) | {"heaps": heaps, "host_heap": host}) as device:
         device._engine.kompute.check_fits(most)

@@ -479,7 +479,7 @@ def test_operators_take_bool_for_uint8(device, monkeypatch):
     values = dmlgpu.verify(desc, MASK, device=device)
     assert (values.dtype, reference(desc, MASK)[0].dtype) == (np.uint8, np.uint8)
     assert np.array_equal(values, MASK.max(3, keepdims=True).astype(np.uint8))
-    with pytest.raises(DescriptorError, match="the operator was compiled for INT8; the array is bool"):
+    with pytest.raises(DescriptorError, match="the array is bool; the descriptor has INT8"):
         device.compile(dmlgpu.ArgmaxOperatorDesc.of(MASK.astype(np.int8)))(MASK)
 
 
