@@ -187,11 +187,11 @@ def compiled_table(found: Sequence[Compiled]) -> Table:
         "compiled kernels",
         ("kernel", *found[0].numbers, "first case"),
         tuple((compiled.kernel, *map(str, compiled.numbers.values()), compiled.cases[0]) for compiled in found),
-        "Waves: as many as a SIMD holds at a time. Spilt: registers of both kinds that had to leave their file. "
-        "Scratch, of a wave, and LDS, of a workgroup: bytes. Clauses: groups of memory accesses that are issued "
-        "together; as many accesses in fewer groups wait less often. Loads: as many as the main loop issues before it "
-        "waits for one of them. Latency: cycles of a wave in the compiler's "
-        "model, which does not know how often loops run: it compares builds of a kernel, and is no time.",
+        "Waves: number that a SIMD runs at a time. Spilt: scalar and vector registers moved out of their register "
+        "file. Scratch: bytes per wave. LDS: bytes per workgroup. Clauses: groups of memory accesses that are issued "
+        "together; fewer groups for the same accesses wait less often. Loads: number that the main loop issues "
+        "before it waits for one of them. Latency: cycles of a wave in the compiler's model, which does not know "
+        "how often loops run: compare builds of a kernel by it, but do not read it as a time.",
     )
 
 

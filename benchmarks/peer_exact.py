@@ -23,7 +23,7 @@ class ExactPeer(Peer):
 
     def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
         if not sums_can_be_exact(desc):
-            raise UnavailableError("no sum of floats that can be exact")
+            raise UnavailableError("not a sum of floats with an exact variant")
         op = self._device.compile(desc, flags=ExecutionFlags.EXACT_SUMS)
         sources = [self._device.tensor(x, tensor) for x, tensor in zip(inputs, desc.inputs, strict=True)]
         out = op(*sources)

@@ -96,7 +96,7 @@ class OnnxruntimePeer(Peer):
     ) -> Contender:
         """A model of one operator; its inputs precede constants."""
         if not all(x.flags.c_contiguous for x in inputs):
-            raise UnavailableError("takes packed tensors only")
+            raise UnavailableError("needs packed tensors")
         helper, onnxruntime = self._helper, self._onnxruntime
         given = {f"x{i}": x for i, x in enumerate(inputs)}
         fixed = {f"c{i}": x for i, x in enumerate(constants)}

@@ -63,7 +63,7 @@ class UsualPeer(Peer):
         if {tensor.data_type for tensor in tensors} - {DataType.FLOAT32, DataType.UINT32} or not all(
             tensor.is_packed for tensor in tensors
         ):
-            raise UnavailableError("kernels are for packed float32 and uint32")
+            raise UnavailableError("the kernels need packed float32 or uint32")
         if max(tensor.size_in_bytes for tensor in tensors) > self._kompute.device.limits.segment_bytes:
             raise UnavailableError("kernels are for tensors of one buffer")
 

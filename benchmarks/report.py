@@ -28,11 +28,11 @@ class Table:
 
 
 _NOTE = (
-    "Medians. Kernel: device tensors in, device tensors out; spread: its interquartile range, as a part of it; GB/s: "
-    "the bytes of the inputs and the outputs, each counted once, in this time. Call: ndarrays in and out; first call: "
-    "on a device opened for it, after `compile`; batch: one of several calls that are submitted together. What follows "
-    "are ratios of the kernel's time to that of others, or in batches to theirs in batches; below 1 the kernel is "
-    "faster. The copy reads half of these bytes and writes the other half, on the same device."
+    "Times are medians. Kernel: device tensors in and out. Spread: the kernel's interquartile range, relative to "
+    "its median. GB/s: bytes of all inputs and outputs, each counted once, per kernel time. Call: ndarrays in and "
+    "out. First call: the one after `compile`, on a newly opened device. Batch: one of several calls submitted "
+    "together. All other columns are the kernel's time divided by another's, with `batch` both in batches; below "
+    "1 the kernel is faster. The copy reads half of these bytes and writes the other half, on the same device."
 )
 
 
