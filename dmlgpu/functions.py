@@ -242,13 +242,13 @@ def cumulative_sum(
         x: as for `sum`, but neither a Dask array nor `dmlgpu.chunked`.
         axis: an axis; a negative one is counted from the last. None: the only one.
         dtype: as for `sum`.
-        include_initial: whether 0, the sum of no elements, comes first; not for device tensors.
-        axis_direction: INCREASING adds from the first element on, DECREASING from the last one on.
+        include_initial: whether the values begin with 0, the sum of no elements; not for device tensors.
+        axis_direction: INCREASING begins at the first element, DECREASING at the last one.
         out, device: as for `argmax`.
 
     Returns:
-        x's shape, with one element more along the axis where the initial one is included. Integers wrap; floats are
-        each rounded once, and their error does not grow with the number of elements. Otherwise as `argmax`.
+        The sums, with x's shape, and with `include_initial` one more along the axis. Integers wrap. Floats are each
+        rounded once, and their error does not grow with the number of elements. Otherwise as `argmax`.
 
     Raises:
         TypeError: the function does not take x's type or `dtype`; the message lists the types that it takes.
@@ -718,12 +718,12 @@ def quantized_average_pooling(
     """The average of every window of quantized elements: `QuantizedLinearAveragePoolingOperatorDesc` of arrays.
 
     Args:
-        x: as for `max_pooling`, of int8 or uint8. An element q stands for (q - input_zero_point) * input_scale.
+        x: as for `max_pooling`, of int8 or uint8. An element q has the value (q - input_zero_point) * input_scale.
         window_size: as for `max_pooling`.
         input_scale: a number, or an array of float32 with one for each channel.
         input_zero_point: an integer, or an array of x's type with one for each channel; None: 0.
-        output_scale: as input_scale: averages are divided by it, and rounded to the nearest integer, half to even.
-        output_zero_point: as input_zero_point, of the result's type: it is added to what was rounded.
+        output_scale: as input_scale. Averages are divided by it, and rounded to the nearest integer, ties to even.
+        output_zero_point: as input_zero_point, of the result's type. It is added after rounding.
         dtype: the type of the result, INT8 or UINT8, its name, or the NumPy type; None: x's.
         output_sizes: as for `max_pooling`.
         include_padding: whether the padding counts, as zero points.
@@ -931,10 +931,10 @@ def roi_pooling(
 
     Args:
         x: (N, C, H, W); float32 or float16.
-        rois: (R, 5), of x's type: of each region the batch entry, x1, y1, x2 and y2: the first column and row, and the
-            last. Where x does not have the batch entry, results are 0, as of bins outside of x.
-        pooled_size: bins of a region, (height, width); an int stands for equal height and width.
-        spatial_scale: what corners are multiplied by, before they are rounded.
+        rois: (R, 5), of x's type: batch entry, x1, y1, x2, y2 of each region, where (x1, y1) is its first column and
+            row, and (x2, y2) its last. Results are 0 for a batch entry that x lacks, and for bins outside x.
+        pooled_size: bins of a region, (height, width); an integer for both.
+        spatial_scale: factor of the coordinates, before they are rounded.
         out, device: as for `argmax`.
 
     Returns:

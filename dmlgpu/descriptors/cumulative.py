@@ -12,7 +12,7 @@ from dmlgpu.descriptors.tensor import TensorDesc
 
 @dataclass(frozen=True)
 class CumulativeOperatorDesc(OperatorDesc):
-    """The fields that both operators have; the last one of each, in `exclusive_field`, has a name of its own."""
+    """The fields of both operators, except the last one, whose name is `exclusive_field`."""
 
     types: ClassVar[TypeTable] = REDUCE_TYPES[ReduceFunction.SUM]
     exclusive_field: ClassVar[str]
@@ -24,7 +24,7 @@ class CumulativeOperatorDesc(OperatorDesc):
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether an output leaves the element at its own place out."""
+        """Whether a value excludes the element at its position."""
         exclusive: bool = getattr(self, self.exclusive_field)
         return exclusive
 
@@ -48,22 +48,21 @@ class CumulativeOperatorDesc(OperatorDesc):
 class CumulativeSummationOperatorDesc(CumulativeOperatorDesc):
     """The sums of the first elements along an axis, up to each of them (DML_CUMULATIVE_SUMMATION_OPERATOR_DESC).
 
-    Integers wrap around. Floats are computed in float32 with their rounding errors, and each sum is rounded once. A sum
-    beyond the range of its type is an infinity; one behind it that is within is a number again. Where all elements are
-    -0, so is their sum.
+    Integers wrap around. Floats are added in float32 with their rounding errors, and each sum is rounded once. A sum
+    beyond the range of its type is infinite; later sums within the range are finite again. The sum of only -0 is -0.
 
     Decisions of docs/semantics.md: 7, 14, 26.
 
     Formula:
         output[i] = the sum of input[j] for all j <= i along the axis
-                    for all j >= i with DECREASING; i itself is left out with has_exclusive_sum
+                    for all j >= i with DECREASING; without i itself with has_exclusive_sum
 
     Args:
         input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or an integer of 32 or 64 bits.
         output_tensor: the input's sizes and type.
-        axis: along which elements are added.
-        axis_direction: INCREASING from the first element on, DECREASING from the last one on.
-        has_exclusive_sum: whether an output leaves the element at its own place out; the first one is then 0.
+        axis: the axis along which elements are added.
+        axis_direction: INCREASING begins at the first element, DECREASING at the last one.
+        has_exclusive_sum: whether a value excludes the element at its position; the first one is then 0.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -111,21 +110,20 @@ class CumulativeSummationOperatorDesc(CumulativeOperatorDesc):
 class CumulativeProductOperatorDesc(CumulativeOperatorDesc):
     """The products of the first elements along an axis, up to each of them (DML_CUMULATIVE_PRODUCT_OPERATOR_DESC).
 
-    Integers wrap around. Of floats, mantissa and exponent are computed apart, so that no product leaves their range on
-    its way.
+    Integers wrap around. Products of floats have a separate exponent, so that no intermediate product overflows.
 
     Decisions of docs/semantics.md: 7, 14, 26.
 
     Formula:
         output[i] = the product of input[j] for all j <= i along the axis
-                    for all j >= i with DECREASING; i itself is left out with has_exclusive_product
+                    for all j >= i with DECREASING; without i itself with has_exclusive_product
 
     Args:
         input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or an integer of 32 or 64 bits.
         output_tensor: the input's sizes and type.
-        axis: along which elements are multiplied.
-        axis_direction: INCREASING from the first element on, DECREASING from the last one on.
-        has_exclusive_product: whether an output leaves the element at its own place out; the first one is then 1.
+        axis: the axis along which elements are multiplied.
+        axis_direction: INCREASING begins at the first element, DECREASING at the last one.
+        has_exclusive_product: whether a value excludes the element at its position; the first one is then 1.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -167,5 +165,4 @@ class CumulativeProductOperatorDesc(CumulativeOperatorDesc):
         return cls._of(input_tensor, axis, axis_direction, has_exclusive_product)
 
 
-# Either of both, as functions are told which one.
 CumulativeKind = type[CumulativeSummationOperatorDesc] | type[CumulativeProductOperatorDesc]

@@ -32,7 +32,7 @@ def same(levels: TypeTable) -> Levels:
 
 
 def top_k(levels: TypeTable) -> Levels:
-    """Of one of two operators, with elements of these types by level."""
+    """Types of one of the two operators, from those of elements by level."""
     sorted_types = {
         level: dict.fromkeys(("input_tensor", "output_value_tensor"), types) for level, types in levels.items()
     }
@@ -43,7 +43,7 @@ def top_k(levels: TypeTable) -> Levels:
 
 
 def max_pooling(introduced: str) -> Levels:
-    """Of one of three operators; the first has no indices."""
+    """Types of one of the three operators; the first has no indices."""
     values = same({introduced: FLOATS, "3_0": (INT8, UINT8), "5_0": (INT64, INT32, INT16, UINT64, UINT32, UINT16)})
     indices = {introduced: {"output_indices_tensor": (UINT32,)}, "5_0": {"output_indices_tensor": (UINT64,)}}
     return {level: types | indices.get(level, {}) for level, types in values.items()}

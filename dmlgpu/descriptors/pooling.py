@@ -422,9 +422,9 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
     """The average of every window of quantized elements (DML_QUANTIZED_LINEAR_AVERAGE_POOLING_OPERATOR_DESC).
 
     An element q stands for the number (q - zero point) * scale. The averages of `AveragePooling1OperatorDesc` of these
-    numbers are quantized: divided by the output's scale, rounded to the nearest integer, of two equally near ones to
-    the even one, and moved by the output's zero point. What the output's type does not hold becomes its least or
-    greatest number. Nothing else is rounded, so that results have the same bits everywhere.
+    numbers are quantized: divided by the output's scale, rounded to the nearest integer, ties to even, and increased by
+    the output's zero point. The result is clamped to the range of the output's type. Nothing else is rounded, so
+    results have the same bits everywhere.
 
     A window has at most 8421504 elements.
 

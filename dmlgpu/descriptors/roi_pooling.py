@@ -23,25 +23,25 @@ MOST_POOLED = (1 << 16) - 1
 class RoiPoolingOperatorDesc(OperatorDesc):
     """The maxima of the bins of regions of interest (DML_ROI_POOLING_OPERATOR_DESC).
 
-    Each region is divided into height x width bins. Neighbouring bins share a row or a column where the region
-    cannot be divided equally. A bin without elements gives 0. A NaN in a bin wins, and of several the first; a value
-    has the bits of its element.
+    Each region is divided into height x width bins. If it cannot be divided equally, neighbouring bins share a row or a
+    column. A bin without elements is 0. A NaN wins, the first one if there are several. A value has the bits of its
+    element.
 
     Decisions of docs/semantics.md: 5, 8, 9, 27.
 
     Formula:
         batch, x1, y1, x2, y2 = roi[0, 0, r]; a corner is round(corner * spatial_scale), ties away from 0
         rows = max(y2 - y1 + 1, 1)
-        bin i = those of the input's rows from y1 + floor(i * rows / height)
+        bin i = the input's rows from y1 + floor(i * rows / height)
                 to y1 + ceil((i + 1) * rows / height) - 1
         output[r, c, i, j] = max of input[batch, c] over the rows of bin i and the columns of bin j
 
     Args:
         input_tensor: (N, C, H, W); FLOAT32 or FLOAT16.
-        roi_tensor: (1, 1, R, 5), the input's type: of each region the batch entry, then x1, y1, x2, y2, the first and
-            the last column and row.
+        roi_tensor: (1, 1, R, 5), the input's type: batch entry, x1, y1, x2, y2 of each region, where (x1, y1) is its
+            first column and row, and (x2, y2) its last.
         output_tensor: (R, C, height, width), the input's type.
-        spatial_scale: what corners are multiplied by; above 0, rounded to float32.
+        spatial_scale: factor of the corners' coordinates; above 0, rounded to float32.
         pooled_size: (height, width), each up to 65,535. DirectML's structure has the width first.
 
     Raises:

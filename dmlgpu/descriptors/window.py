@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Window(NamedTuple):
-    """Windows along a dimension. Element i is at place i; places below 0, and those behind the last, are padding."""
+    """Windows along a dimension. Element i is at place i; places below 0, and after the last element, are padding."""
 
     size: int
     """Elements of the dimension."""
@@ -16,13 +16,13 @@ class Window(NamedTuple):
     """Elements of a window."""
     stride: int = 1
     start_padding: int = 0
-    """Places before the first element; less than 0 where the first window begins behind it."""
+    """Places before the first element; negative if the first window begins after it."""
     end_padding: int = 0
     dilation: int = 1
     output_size: int = 1
     """The number of windows."""
     base_dilation: int = 1
-    """Places from one element of the dimension to the next, as in XLA: of gradients the stride of their pooling."""
+    """Places from one element to the next, as in XLA; for gradients it is the stride of their pooling."""
 
     @property
     def extent(self) -> int:
@@ -31,7 +31,7 @@ class Window(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """From the first element of a window to its last. With a dilation it does not have all between them."""
+        """Distance from the first element of a window to its last. With a dilation a window lacks some between them."""
         return self.extent - 1
 
     @property
@@ -44,21 +44,21 @@ class Window(NamedTuple):
         return window * self.stride - self.start_padding
 
     def first_from(self, place: int) -> int:
-        """The first window that begins at a place, or behind it."""
+        """The first window that begins at a place or after it."""
         return -(-(place + self.start_padding) // self.stride)
 
     def span(self, count: int) -> int:
-        """Places from the first element of a window to the last one of the last of so many windows, both included."""
+        """Places from the first element of `count` windows to their last, both included."""
         return (count - 1) * self.stride + self.extent
 
     @property
     def end(self) -> int:
-        """Where the last window ends, from the start of the padding; that may be behind the end of the padding."""
+        """End of the last window, counted from the start of the padding; it may be after the end of the padding."""
         return self.span(self.output_size)
 
     @property
     def overhang(self) -> int:
-        """Places of the last window behind the last element."""
+        """Places of the last window after the last element."""
         return max(0, self.end - self.start_padding - self.size)
 
     @property
@@ -67,10 +67,10 @@ class Window(NamedTuple):
         return min(self.window_size, (self.size - 1) // self.dilation + 1)
 
     def counted(self, include_padding: bool) -> tuple[int, int]:
-        """The first place that counts for an average, and behind the last one, from the start of the padding."""
+        """Half-open range of the places that count in an average, counted from the start of the padding."""
         return (0, self.padded) if include_padding else (self.start_padding, self.start_padding + self.size)
 
-    # How many there are
+    # Number of windows
 
     @property
     def fitting(self) -> int:
@@ -85,11 +85,11 @@ class Window(NamedTuple):
 
     @property
     def cut(self) -> Self:
-        """A window that is larger than all places, cut to its elements there; with this stride no second one fits."""
+        """A window that is larger than all places, cut to the elements there; its stride lets no second one fit."""
         return self._replace(window_size=(self.padded - 1) // self.dilation + 1, stride=self.dilation)
 
     def first_empty(self, count: int) -> int | None:
-        """The first of so many windows that holds nothing but padding; None if there is none (decision 6)."""
+        """The first of `count` windows that has only padding; None if there is none (decision 6)."""
         # Windows that begin in the start padding: the first place of window o that is not negative is
         # `begin % dilation`.
         leading = min(count, self.first_from(0))
@@ -99,16 +99,16 @@ class Window(NamedTuple):
             empty = (begin % self.dilation >= self.size) | (begin + self.reach < 0)
             if empty.any():
                 return first + int(empty.argmax())
-        # The others hold input unless they begin after it.
+        # The others have elements unless they begin after the last one.
         behind = self.first_from(self.size)
         return behind if max(behind, leading) < count else None
 
-    # Which elements they have, and which windows an element
+    # Elements of windows, and windows over elements
 
     def part(self, windows: range) -> tuple[int, Self]:
-        """Some windows: the first element that they need, and these windows over the elements from there on."""
+        """The first element that some windows need, and these windows over the elements from there on."""
         begin, behind = self.begin(windows.start), self.begin(windows.stop - 1) + self.extent
-        # No window may have the last elements, or even windows behind them.
+        # Windows may lack the last elements, or be after them.
         first = min(max(0, -(-begin // self.base_dilation)), self.size - 1)
         end = min(self.size, (behind - 1) // self.base_dilation + 1)
         return first, self._replace(
@@ -120,7 +120,7 @@ class Window(NamedTuple):
 
     @property
     def overlap(self) -> int:
-        """Windows that hold an element, at most, if there are that many."""
+        """Maximum number of windows over an element."""
         return self.reach // self.stride + 1
 
     def covering(self, first: int, last: int) -> tuple[int, int]:
@@ -129,7 +129,7 @@ class Window(NamedTuple):
 
     @property
     def transposed(self) -> Self:
-        """A window for each element, over the windows that hold it: those of the gradient."""
+        """The windows of the gradient: one for each element, over the windows that have it."""
         return type(self)(
             size=self.output_size,
             window_size=self.extent,

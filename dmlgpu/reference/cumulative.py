@@ -56,9 +56,9 @@ def _products(lines: Array) -> Array:
 
 @bounds_of.register
 def _of_cumulative(desc: CumulativeOperatorDesc) -> Bounds | None:
-    """Of n elements, a sum of floats has E(0), a product n U abs(value); integers are exact.
+    """A sum of n floats has E(0), a product n U abs(value); integers are exact.
 
-    Any sum within the range of its type has this bound, also where others before it are beyond that.
+    The bound holds for every sum within the range of its type, even after sums beyond it.
     """
     if not desc.output_tensor.data_type.is_float:
         return None
