@@ -64,7 +64,7 @@ class Mode:
 
     enables: tuple[str, ...]
     messages: tuple[str, ...]
-    """Of which any will do: 1.3.239 and 1.4.309 have names of their own."""
+    """One of these must be reported: 1.3.239 and 1.4.309 name them differently."""
     firsts: tuple[int, ...] = ()
     groups: int = 1
     """Workgroups of a dispatch."""

@@ -62,7 +62,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def manifests(folder: Path) -> list[Path]:
-    """Of all drivers; in a container NVIDIA's may have lost its own."""
+    """The manifests of all drivers; in a container NVIDIA's may be missing."""
     lost = folder / "nvidia.json"
     driver = {"library_path": "libGLX_nvidia.so.0", "api_version": "1.3.0"}
     lost.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": driver}))

@@ -68,7 +68,7 @@ def computed(*results):
         assert isinstance(lazy, da.Array)
         assert (lazy.shape, lazy.dtype) == (np.shape(got), got.dtype)
         assert (lazy._meta.ndim, lazy._meta.dtype) == (lazy.ndim, lazy.dtype)
-        # Of every block, too.
+        # Every block, too.
         for block, sizes in zip(lazy.to_delayed().ravel(), np.ndindex(lazy.numblocks), strict=True):
             assert np.shape(block.compute()) == tuple(c[i] for c, i in zip(lazy.chunks, sizes, strict=True))
     return found

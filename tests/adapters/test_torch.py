@@ -36,7 +36,7 @@ SIZES = {name: (1, 2, 4, 4, 4)[: 2 + int(name[-2])] for name in POOLS} | dict.fr
 
 
 X = torch.ones(1, 2, 4, 4)
-# Of each the batch entry, x1, y1, x2 and y2.
+# Batch entry, x1, y1, x2 and y2 of each region.
 ROIS = torch.tensor([[0.0, 1, 2, 5, 7], [1, 0, 0, 7, 8], [1, 4, -3, 12, 3]])
 
 
@@ -136,7 +136,7 @@ def test_pooling_is_that_of_pytorch(name):
         try:
             expected = theirs(x, **arguments)
         except RuntimeError as error:
-            # Of windows that are larger than the input PyTorch has no averages, whatever the padding is; dmlgpu has.
+            # PyTorch averages no window that is larger than the input, whatever the padding is; dmlgpu does.
             if "input image" in str(error):
                 continue
             with pytest.raises(ValueError, match=rf"^{name}: (padding|kernel_size)=.* (not allowed|not fit)"):
@@ -433,7 +433,7 @@ TYPES = ["float16", "float32", "float64", "int8", "int16", "int64", "uint8", "ui
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("largest", [False, True])
 def test_topk_is_that_of_pytorch(largest, dtype):
-    """Of equal elements its indices are any; those of its stable sort are the first."""
+    """Its indices of equal elements are arbitrary; its stable sort has the first ones."""
     x = with_ties(3, 17, 4, dtype=getattr(torch, dtype))
     if x.is_floating_point():
         x[1, ::3] = torch.nan

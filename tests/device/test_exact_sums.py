@@ -263,7 +263,7 @@ def test_special_values(mapped, x, expected):
 
 
 def test_roots_of_exact_squares(mapped):
-    """Of squares that float32 has no room for, of perfect ones, and of those next to a tie."""
+    """Squares beyond the range of float32, perfect ones, and those next to a tie."""
     for row, expected in (
         ([3e30, 4e30], 5e30),
         ([3e-30, 4e-30], 5e-30),

@@ -12,7 +12,7 @@ from tests.support.limits import PLANNED
 
 pytestmark = pytest.mark.every_driver
 
-# Of the sections of 32 bits one in so many is checked, besides those where bits change in kind.
+# One in so many sections of 32 bits is checked, besides those where bits change in kind.
 THINNED = 2048
 
 

@@ -76,7 +76,7 @@ def over_axes(dtype):
 
 
 def over_windows(dtype):
-    # A term for each row of a window. Of windows that share rows only some have both great ones.
+    # A term for each row of a window. Only some of the windows that share rows have both great ones.
     for window, strides in (
         ((7, 4), (7, 4)),
         ((7, 4), (1, 4)),

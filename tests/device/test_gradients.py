@@ -113,7 +113,7 @@ def test_maxima_of_many_small_windows(device, cooperating, dtype):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_runs_of_many_outputs(on_cpu, cooperating, dtype):
-    """Of so many that an invocation goes along a row, and on to the next one in the middle of its tile."""
+    """So many that an invocation goes along a row, and on to the next one in the middle of its tile."""
     rng = np.random.default_rng(0)
     for sizes, window, strides, start, end in (
         ((3, 5, 31, 29), (3, 3), (2, 2), (1, 2), (2, 1)),
@@ -147,7 +147,7 @@ SMALL = [
 
 @pytest.mark.parametrize(("shape", "dtype"), [*zip(SMALL, itertools.cycle((np.float32, np.float16)))], ids=str)
 def test_small_windows(driver, open_device, device, cooperating, shape, dtype):
-    """Of every phase, in tiles that end behind a row and a slab, and the same bits as without tiles.
+    """Every phase, in tiles that end after a row and a slab, with the same bits as without tiles.
 
     Where invocations are few, tiles have several steps.
     """
@@ -176,8 +176,8 @@ def test_small_windows(driver, open_device, device, cooperating, shape, dtype):
             assert gradients.tobytes() == each.compile(desc, kernel="pool_backward")(*inputs).tobytes()
 
 
-# Of averages: padding at both ends, windows that hang over, volumes, rows that share words; strides that divide windows
-# and those that do not, windows side by side, elements behind the last window.
+# For averages: padding at both ends, windows beyond the end, volumes, rows that share words; strides that divide
+# windows and those that do not, windows side by side, elements after the last window.
 SEPARABLE = [
     ((1, 2, 30, 41), (17, 18), (1, 1), (3, 0), (2, 5)),
     ((2, 1, 21, 33), (9, 12), (1, 1), (4, 11), (8, 1)),

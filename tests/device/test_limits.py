@@ -36,7 +36,7 @@ DESCS = [*LARGE.values(), *(case.desc for case in (*CASES[::4], *MEASURED))]
 
 @functools.cache
 def plans(limits):
-    """Of all cases, each checked; devices that have limits in common share them."""
+    """The plans of all cases, each checked; devices with the same limits share them."""
     found = [lower(desc, limits) for desc in DESCS]
     for plan in found:
         check(plan)

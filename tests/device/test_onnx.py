@@ -19,7 +19,7 @@ from dmlgpu import interop
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 UNSUPPORTED, BAD = interop.onnx.UnsupportedError, dmlgpu.DescriptorError
 
-# Of sums of float64, which neither DirectML nor dmlgpu has.
+# Tests of sums of float64, which neither DirectML nor dmlgpu has.
 REFUSED = {
     f"test_reduce_log_sum_exp_{over}_{values}"
     for over in ("default_axes_keepdims", "do_not_keepdims", "keepdims", "negative_axes_keepdims")

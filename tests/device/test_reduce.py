@@ -201,7 +201,7 @@ def test_bounds_are_not_loose(function):
 
 @pytest.mark.parametrize("function", ARITHMETIC, ids=lambda function: function.name)
 def test_bounds_are_a_few_units_in_the_last_place(function):
-    """Of values of one sign; for MULTIPLY as many as there are elements."""
+    """For values of one sign; for MULTIPLY as many units as there are elements."""
     for count in (1, 10, 1000, 100_000):
         x = np.random.default_rng(count).uniform(0.5, 2, count).astype(np.float32)
         desc = ReduceOperatorDesc.of(function, x)
@@ -352,7 +352,7 @@ def test_exponentials_below_the_least_number_are_0(device, x):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16], ids=lambda dtype: dtype.__name__)
 def test_sums_of_short_integers(mapped, dtype):
-    """Of rows, columns and whatever lies elsewhere; modulo 2^32."""
+    """Sums of rows, of columns and over other axes, modulo 2^32."""
     limits = np.iinfo(dtype)
     x = np.random.default_rng(0).integers(
         limits.min, limits.max, (5, 11 if mapped.limits is LOWERED else 41, 35), dtype, endpoint=True

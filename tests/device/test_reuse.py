@@ -139,7 +139,7 @@ SMALL = np.array([1, 3, 2, 0, 3], np.uint8)
 
 
 def test_a_large_operator_keeps_its_buffers(driver, counts):
-    # Of heaps of 32 MiB 4 are kept for operators that nobody compiled.
+    # 4 MiB of heaps of 32 MiB are kept for operators that nobody compiled.
     with opened_as(driver, heaps=(32 << 20,) * len(driver.heaps)) as device:
         small, large = device.compile(in_a_buffer_of(3 << 20)), device.compile(in_a_buffer_of(12 << 20))
         before = Counter(counts)

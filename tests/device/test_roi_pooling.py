@@ -34,7 +34,7 @@ def test_work_of_an_invocation(device, shape, rois, size, dtype):
 
 @pytest.mark.every_driver
 def test_every_product_is_that_of_float32(device):
-    """Of corners and scales whose products are near halves, with all kinds of exponents."""
+    """Corners and scales whose products are near halves, with all kinds of exponents."""
     rng = np.random.default_rng(1)
     x = np.arange(4000, dtype=np.float32).reshape(1, 1, 1, 4000)
     for scale in (0.7, 1 / 3, 1.9999999, 3e-38, 1e-43, 1e38):

@@ -211,7 +211,7 @@ by_operator = pytest.mark.parametrize(
 
 @by_operator
 def test_bounds_of_windows_are_a_few_units_in_the_last_place(desc, units):
-    """Of values of one sign; of others it is no more than of their absolute values."""
+    """For values of one sign; for others the bound is at most that of their absolute values."""
     rng = np.random.default_rng(0)
     inputs = [rng.uniform(0.5, 2, tensor.sizes).astype(np.float32) for tensor in desc.inputs]
     (value,), (bound,) = reference(desc, *inputs), bounds(desc, *inputs)

@@ -109,7 +109,7 @@ def test_small_windows_down_strips(going_down, case):
 @pytest.mark.parametrize("case", SEPARABLE_STRIDED, ids=lambda case: case.id)
 @pytest.mark.parametrize("most_bytes", [16 << 20, 12 << 10])
 def test_separable_passes_of_planes_and_slabs_that_lie_apart(driver, open_device, most_bytes, case):
-    """Of all planes together, and of two planes, or some slabs, at a time."""
+    """All planes together; and two planes, or some slabs, at a time."""
     device = open_device(driver.index, dataclasses.replace(device_limits(driver), intermediate_bytes=most_bytes))
     operator, inputs = device.compile(case.desc, kernel="pool_separable"), case.inputs()
     check_outputs(operator.plan, inputs, operator(*inputs))

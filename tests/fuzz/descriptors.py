@@ -378,7 +378,7 @@ def function_of(choices: Choices, family: str) -> Callable[..., Any]:
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
-    """Of a function, but for the inputs, the device, and where results go."""
+    """The parameters of a function, except the inputs, the device, and where results go."""
     return [name for name in signature(function).parameters if name not in ("x", "gradient", "device", "out")]
 
 

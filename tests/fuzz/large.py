@@ -17,7 +17,7 @@ CORES = (1, 2, 3, 4, 7, 16, 64, 256)
 
 
 def limits(choices: Choices) -> Limits:
-    """Of a CPU with some cores, or of a GPU; segments of what Vulkan promises, or larger."""
+    """Limits of a CPU with some cores, or of a GPU; segments of Vulkan's minimum, or larger."""
     segment_bytes = choices.of((1 << 27, 1 << 27, 1 << 28, 1 << 30, (1 << 32) - 256))
     if choices.chance(8):
         return Limits(segment_bytes, 64, 16, simd_width=1024, cooperating=True, least_loads=16)

@@ -65,7 +65,7 @@ class Flow:
 
     def _kind(self, line: Instruction) -> str:
         if line.name == "ControlBarrier":
-            # Of the workgroup, which orders shared memory: scope Workgroup, semantics AcquireRelease | WorkgroupMemory.
+            # One that orders shared memory: scope Workgroup, semantics AcquireRelease | WorkgroupMemory.
             execution, memory, semantics = (int(self._constants[operand]) for operand in line.operands)
             return "barrier" if (execution, memory) == (2, 2) and semantics & 0x108 == 0x108 else ""
         if not self._shared & set(line.operands) or line.name in ("AccessChain", "InBoundsAccessChain", "EntryPoint"):

@@ -134,7 +134,7 @@ def loop(label, body):
         (loop("BB1", ONE * 5 + wait(0) + loop("BB2", ONE + wait(0)) + ONE), 1),
         # What is waited for before the first load was issued elsewhere.
         (loop("BB1", wait(0) + ONE * 3), 3),
-        # Of loops side by side the one with the most loads, then the first.
+        # If loops are side by side, the one with the most loads counts, then the first.
         (loop("BB1", ONE * 2 + wait(0)) + loop("BB2", ONE * 3 + wait(0)), 3),
         (loop("BB1", ONE * 2 + wait(0)) + loop("BB2", ONE + wait(0) + ONE), 2),
     ],

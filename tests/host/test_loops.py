@@ -151,7 +151,7 @@ def test_short_outputs_of_every_rank(counter, rank, count, axis):
 
 
 def check(counter, plan):
-    """Of every shader of a plan the dispatch with the most loads."""
+    """Checks the dispatch of every shader of a plan that has the most loads."""
     for dispatch in {d.shader: d for d in sorted(plan.dispatches, key=lambda d: d.loads)}.values():
         iterations = counter.iterations(dispatch, plan.limits.group_count)
         assert iterations <= ITERATIONS * dispatch.loads + ENDS, f"{plan.desc}\n{plan.limits}\n{dispatch}"

@@ -397,7 +397,7 @@ OTHERS = {
 
 
 def described(field, value):
-    """Of a tensor, the arguments of a TensorDesc as one; anything else as it is."""
+    """The arguments of a TensorDesc as a TensorDesc; anything else as it is."""
     return TensorDesc(*value) if field.endswith("_tensor") and isinstance(value, tuple) else value
 
 

@@ -165,7 +165,7 @@ def test_axes_are_a_set():
 
 # Types
 
-# Of every tensor of a descriptor.
+# The types of every tensor of a descriptor.
 TYPES = {
     (kind, field): set(types)
     for kinds, tensors in (

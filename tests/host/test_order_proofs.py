@@ -6,8 +6,8 @@ which it goes this way, against what z3 knows of integers and of IEEE 754.
 
 `reduce` and `columns` compare two elements, and `combine` two partials with any indices: so the keys of elements, and
 what compares keys, have the order of semantics.md for all pairs. `rows` has a vector of elements, all equal but one,
-and looks twice (extremes.glsl). Of the four operators `rows` and `combine` have two, for time: ARGMAX that takes the
-first of equal elements, and ARGMIN that takes the last.
+and looks twice (extremes.glsl). To save time, `rows` and `combine` have two of the four operators: ARGMAX that selects
+the first of equal elements, and ARGMIN that selects the last.
 """
 
 from collections.abc import Sequence

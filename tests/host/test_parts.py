@@ -134,7 +134,7 @@ def test_each_element_lies_in_one_part(name, segment):
 
 
 def check_whole(kernel, stack, segment):
-    """Of parts that say so, the elements of every output lie in their segment; a kernel computes each part."""
+    """The elements of every output of a whole part are in its segment; a kernel computes each part."""
     for part in stack:
         for output in part.outputs if part.whole and isinstance(kernel.problem.domain, Axes) else ():
             numbers = [number for number, at in elements_of(kernel, output) if at // segment == part.segments[0]]

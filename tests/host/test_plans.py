@@ -63,7 +63,7 @@ def test_large_windows_take_few_dispatches():
 
 
 def written_by(plan):
-    """Of each dispatch: its variant, and the output tensors that it writes."""
+    """The variant of each dispatch, and the output tensors that it writes."""
     return [
         (dispatch.shader.variant, {binding.tensor for binding in dispatch.bindings if binding.role is Role.OUTPUT})
         for dispatch in plan.dispatches
@@ -194,7 +194,7 @@ def test_work_without_end_is_refused():
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 5])
 def test_the_work_of_a_gradient_does_not_grow_with_its_window(stride):
-    """Of averages; up to 50 elements an output, times the stride."""
+    """The gradient of averages: up to 50 elements per output, times the stride."""
     for window in (16, 23, 33, 64, 128):
         count = (256 - window) // stride + 1
         gradient = TensorDesc(FLOAT32, (1, 4, count, count))
@@ -225,7 +225,7 @@ def test_the_gradient_of_one_large_window_takes_no_tiles():
 
 
 def test_a_cpu_takes_longer_dispatches_where_there_is_much_to_do():
-    """Of more workgroups, so that loops do not end them; a GPU, which a watchdog may reset, does not."""
+    """They have more workgroups, so that loops are not ended. A GPU, which a watchdog may reset, has shorter ones."""
     few, many = pool_desc(FLOAT32, (1, 1, 300, 300), (15, 15)), pool_desc(UINT8, (2, 8, 9000, 9001), (29, 30), (1, 2))
     cpu, gpu = (dataclasses.replace(limits, segment_bytes=1 << 30) for limits in (PLANNED["cpu"], PLANNED["gpu"]))
     assert lower(few, cpu, "pool_direct").limits == cpu

@@ -371,7 +371,7 @@ def check(desc: OperatorDesc, x, *others):
 @pytest.mark.parametrize("kind", CASES_OF, ids=lambda kind: kind.__name__)
 def test_reference_is_the_literal_reading_of_the_cases(kind):
     for case in CASES_OF[kind]:
-        # Of bits that are no numbers only selections are read literally.
+        # With bits that are no numbers only selections are computed literally.
         numbers = is_exact(case.desc) or case.fills[0] in (small, factors)
         if numbers and case.desc.inputs[0].element_count < 700:
             check(case.desc, *case.inputs())

@@ -64,7 +64,7 @@ class Driver:
         return value if math.isinf(value) else Fraction(0 if self.flushes and abs(value) < LEAST else value)
 
     def word(self, value):
-        """Of a number that is a float, or that will be flushed."""
+        """The word of a number that is a float, or that will be flushed."""
         value = 0 if self.flushes and abs(value) < LEAST else value
         return z3.BitVecVal(int.from_bytes(struct.pack("<f", value), "little"), 32)
 
@@ -136,7 +136,7 @@ def test_any_rounding_keeps_to_the_bounds(rounding, function, dtype):
 
 @pytest.mark.parametrize("rounding", ["down", "any"])
 def test_any_rounding_gives_the_same_averages(rounding):
-    """Of sums of three bytes: halfway between two integers, next to it, and next to an integer."""
+    """Averages of three bytes: halfway between two integers, next to it, and next to an integer."""
     ratio = np.float32([0.5, 1 / 3, 1.5, 2.0**-7, 3])
     for scale in (ratio, np.nextafter(ratio, np.float32(0)), np.nextafter(ratio, np.float32(9))):
         sizes = (1, len(scale), 1, 1)

@@ -793,7 +793,7 @@ def test_profile_takes_every_operator(operator, capsys):
 @pytest.mark.parametrize("data_type", ["float16", "float64", "int8"])
 def test_what_does_not_fit_the_device_is_refused_before_it_is_made(command, data_type, monkeypatch, capsys):
     monkeypatch.setattr(selfcheck, "values", lambda *_: pytest.fail("arrays are made"))
-    # Of the newest drivers, heaps may hold the largest tensor.
+    # On the newest drivers the largest tensor may fit in a heap.
     small = tuple(dataclasses.replace(info, heaps=(1 << 30,) * len(info.heaps)) for info in dmlgpu.devices())
     monkeypatch.setattr(drivers, "devices", lambda: small)
     assert main([*command, "argmax", data_type, "65535,65535", "axes=1"]) == 2

@@ -212,7 +212,7 @@ def test_no_text_reaches_the_next(results, driver, monkeypatch):
 
     monkeypatch.setattr(demo._Page, "text", note)
     picture = demo.draw(results, driver)
-    # Of the page two, of each panel two; and below them three places, four lines.
+    # The page has two texts, each panel two; below them are three places and four lines.
     assert len(texts) == 2 + 6 * 2 + 3 + 4
     for x, y, end, text in texts:
         assert end + 12 < min((other for other, line, _, _ in texts if line == y and other > x), default=1270), text

@@ -159,7 +159,7 @@ def test_no_driver(environment, tmp_path, variable, there_is):
     place = tmp_path / "drivers"
     if there_is == "empty folder":
         place.mkdir()
-    # Of both the loader takes VK_DRIVER_FILES.
+    # The loader ignores this one if VK_DRIVER_FILES is set.
     environment["VK_ICD_FILENAMES"] = "/elsewhere"
     reason = "VkErrorIncompatibleDriver; vkCreateInstance: Found no drivers!"
     assert reason_of(environment, place, variable) == reason

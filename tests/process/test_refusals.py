@@ -147,7 +147,7 @@ def test_a_batch_is_computed_when_what_was_refused_is_given(driver, memory):
     program = f"""
 with opened_as(driver, **changes) as device:
     operator, tensor = device.compile(desc), device.tensor(x)
-    # Of the buffer of 24 MiB that both take in unified memory nothing is left for results.
+    # In unified memory both fill the buffer of 24 MiB: results need another one.
     beside = device.tensor(np.zeros(23 << 20, np.uint8))
     for function, result in {SUBMITTING | PIPELINES}.items():
         device.clear_cache()
