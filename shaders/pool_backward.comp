@@ -2,12 +2,12 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Gradients of pooling. An output is the gradient of one element of the pooled tensor: the sum over the windows that
-// hold the element, in their row-major order. No two invocations add to one output.
+// cover the element, in their row-major order. No two invocations add to one output.
 //
 // One invocation computes a tile of neighbouring words; a word has two outputs of 16 bits, or one. Along a row it moves
 // from one element to the next without dividing, because llvmpipe divides for one invocation after the other.
 //
-// Without IN_PLACE an invocation accumulates a split of the windows that hold one element, and writes a partial result
+// Without IN_PLACE an invocation accumulates a split of the windows that cover one element, and writes a partial result
 // for combine.comp. This is a separate module, because one for both would have 33 words of push constants, and Vulkan
 // guarantees 32.
 
@@ -45,7 +45,7 @@ void take(inout State state, uint window, uint address, uint number, uint count)
 #endif
 }
 
-// An element, and the windows begin to end - 1 that can hold it. `at` is its position from the start of the padding:
+// An element, and the windows begin to end - 1 that can cover it. `at` is its position from the start of the padding:
 //
 //   window begin - 1   [--------]                 ends before the element
 //   window begin            [--------]
@@ -130,11 +130,11 @@ void main()
 
 #else
 
-// The sum of an element's gradients from windows begin to end - 1, of those that can hold it.
+// The sum of an element's gradients from windows begin to end - 1, of those that can cover it.
 State gathered(Element element, uint begin, uint end)
 {
     State state = identity();
-    // Maximum number of windows that hold one element, along each dimension.
+    // Maximum number of windows that cover one element, along each dimension.
     uvec3 most = min(window_count, reach / window_stride + 1);
     for (uint number = begin; number < end; ++number) {
         uint row = number / most.z, depth = row / most.y;

@@ -4,8 +4,8 @@
 // Gradients of pooling with small windows, as in pool_backward.comp; those of maxima are added in the same order.
 //
 // One invocation computes a tile of outputs: some rows of TILE_WIDTH neighbours, a multiple of the windows' stride. It
-// moves down STRIDE_HEIGHT rows at a time. So the windows that hold an output have the same numbers in every step,
-// counted from the first that holds any output, without a search or a division. Windows of 3, stride 2, padding 1:
+// moves down STRIDE_HEIGHT rows at a time. So the windows that cover an output have the same numbers in every step,
+// counted from the first that covers any output, without a search or a division. Windows of 3, stride 2, padding 1:
 //
 //   outputs    0 1 2 3 4 5 6 7          TILE_WIDTH = 8; output 0 is the middle element of window 0: PHASE_WIDTH = 1
 //   window 0  [...]                     output 1 is its last one, and the first one of window 1
@@ -15,7 +15,7 @@
 //   window 4                  [...      COLUMNS = 5
 //
 // The gradients of these windows are loaded once, into a ring of ROWS rows, which moves up by one row for the next
-// step. In a volume, each row has the windows of all DEPTHS that can hold an output. With SHARES the ring has sums of
+// step. In a volume, each row has the windows of all DEPTHS that can cover an output. With SHARES the ring has sums of
 // the gradients for an output from the windows of a row, of all depths.
 
 #define SMALL_WINDOWS
@@ -24,7 +24,7 @@
 
 // The loops over windows are unrolled, because these are constants. A window's last element is at its size - 1, with a
 // dilation, too. PHASE is the position of a tile's first output in the last window that begins with it or before it.
-// That window holds the output, as no window is entirely in the padding.
+// That window covers the output, as no window is entirely in the padding.
 // clang-format off: a table
 layout(constant_id = 10) const uint DEPTHS = 1;
 layout(constant_id = 11) const uint WINDOW_HEIGHT = 1;
@@ -41,12 +41,12 @@ layout(constant_id = 19) const bool WHOLE_VECTORS = false;  // tiles, and rows o
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
 layout(set = 0, binding = 2) buffer ValueVectors { uvec4 value_vectors[]; };
 
-// Windows before the window of PHASE that hold outputs of the tile, too.
+// Windows before the window of PHASE that cover outputs of the tile, too.
 const uint ABOVE = (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT;
 const uint BEFORE = (WINDOW_WIDTH - 1 - PHASE_WIDTH) / STRIDE_WIDTH;
 const uint ROWS = ABOVE + (STRIDE_HEIGHT - 1 + PHASE_HEIGHT) / STRIDE_HEIGHT + 1;
 const uint COLUMNS = BEFORE + (TILE_WIDTH - 1 + PHASE_WIDTH) / STRIDE_WIDTH + 1;
-// Windows that can hold an output, along a dimension.
+// Windows that can cover an output, along a dimension.
 const uint MOST_ROWS = (WINDOW_HEIGHT - 1) / STRIDE_HEIGHT + 1;
 const uint MOST_COLUMNS = (WINDOW_WIDTH - 1) / STRIDE_WIDTH + 1;
 
@@ -54,7 +54,7 @@ const uint MOST_COLUMNS = (WINDOW_WIDTH - 1) / STRIDE_WIDTH + 1;
 // first window it is negative (wrapped around).
 struct WindowRow {
     uint column;
-    bool holds;    // whether the row exists, and its windows hold outputs of the tile
+    bool holds;    // whether the row exists, and its windows cover outputs of the tile
     uint number;   // of the window in this column
     uint address;  // of its gradient
 };
@@ -96,7 +96,7 @@ void begin_tile(uint column)
         in_row[c] = counted((column + c) * STRIDE_WIDTH, WINDOW_WIDTH, 1, counted_begin.z, counted_end.z);
 }
 
-// Sum i of the last row: its value in the depths before d, and the shares of windows that hold its outputs.
+// Sum i of the last row: its value in the depths before d, and the shares of windows that cover its outputs.
 State sum_of_row(uint d, uint i)
 {
     State sum = identity();

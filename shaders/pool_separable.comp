@@ -21,8 +21,8 @@
 // of Gil and Werman (1993), whose tiles are as long as a window.
 //
 // With SHARES the input is the gradients of a pooling, each divided among the elements of its window. An element's
-// gradient is the sum over a window of these: over the windows of the pooling that hold the element. If the pooling has
-// a stride, positions count elements of the pooled input: gradients are BASE_DILATION apart, and outputs at this
+// gradient is the sum over a window of these: over the windows of the pooling that cover the element. If the pooling
+// has a stride, positions count elements of the pooled input: gradients are BASE_DILATION apart, and outputs at this
 // distance have windows in common. A window is shorter for some outputs than for others, by one gradient:
 //
 //   positions            0   1   2   3   4   5   6   7        BASE_DILATION = 2, a window of 5

@@ -129,7 +129,7 @@ class Window(NamedTuple):
 
     @property
     def transposed(self) -> Self:
-        """The windows of the gradient: one for each element, over the windows that have it."""
+        """The windows of the gradient: one for each element, over the windows that cover it."""
         return type(self)(
             size=self.output_size,
             window_size=self.extent,

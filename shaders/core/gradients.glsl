@@ -34,7 +34,7 @@ layout(push_constant) uniform Push {
     uint maxima_base;       // window number + maxima_base is its offset in `maxima`
 #endif
 #ifndef IN_PLACE
-    uint split_begin;       // range of this dispatch, among the windows that can hold an element
+    uint split_begin;       // range of this dispatch, among the windows that can cover an element
     uint split_end;
     uint split_size;        // windows of a split, which one invocation accumulates
     uint source_first;      // the bound segment of the source: its first element, and the size of a full segment
