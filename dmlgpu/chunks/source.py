@@ -48,10 +48,10 @@ def chunked(x: Any, *, chunk_bytes: int = CHUNK_BYTES, progress: Progress = None
     the sum of each chunk is rounded. Exact sums are those of the whole array, bit for bit: sums of chunks are not
     rounded.
 
-    The argument `out` of the functions is an array, anything else that takes slices, or the path of a new .npy file,
-    which is returned as np.memmap; for two results a tuple of two. A file appears at its path when it is complete.
-    Until then it has a unique name in the same folder, which ends in `.part`. An error removes it. A signal that ends
-    the process, such as SIGTERM, leaves it; no call reads it.
+    The argument `out` of the functions is an array, anything else that can be written by slices, or the path of a new
+    .npy file, which is returned as np.memmap; for two results a tuple of two. A file appears at its path when it is
+    complete. Until then it has a unique name in the same folder, which ends in `.part`. An error removes it. A signal
+    that ends the process, such as SIGTERM, leaves it; no call reads it.
 
     Args:
         x: an array with `shape`, `dtype` and slices, of any number of elements, such as np.memmap, a zarr array or an

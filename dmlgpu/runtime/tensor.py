@@ -35,8 +35,8 @@ class DeviceTensor:
     """A tensor in the memory of a device, from `Device.tensor` or an operator; only `numpy()` and the like download it.
 
     NumPy's functions accept it: argmax, argmin, max, min, sum, prod, mean, cumsum and cumprod run on the device, all
-    others download it.
-    Python's operators do not accept it, so that every copy is visible as a call of `numpy()`. It hashes by identity.
+    others download it. Python's operators do not accept it, so that every copy is visible as a call of `numpy()`. It
+    hashes by identity.
     """
 
     # Makes NumPy leave `array + tensor` to the methods here.
