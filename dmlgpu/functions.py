@@ -718,7 +718,8 @@ def quantized_average_pooling(
     """The average of every window of quantized elements: `QuantizedLinearAveragePoolingOperatorDesc` of arrays.
 
     Args:
-        x: as for `max_pooling`, of int8 or uint8. An element q has the value (q - input_zero_point) * input_scale.
+        x: as for `max_pooling`, but of int8 or uint8, and neither a Dask array nor `dmlgpu.chunked`. An element q has
+            the value (q - input_zero_point) * input_scale.
         window_size: as for `max_pooling`.
         input_scale: a number, or an array of float32 with one for each channel.
         input_zero_point: an integer, or an array of x's type with one for each channel; None: 0.
@@ -930,7 +931,7 @@ def roi_pooling(
     """The maxima of the bins of regions of interest: `RoiPoolingOperatorDesc` of arrays.
 
     Args:
-        x: (N, C, H, W); float32 or float16.
+        x: (N, C, H, W); float32 or float16; neither a Dask array nor `dmlgpu.chunked`.
         rois: (R, 5), of x's type: batch entry, x1, y1, x2, y2 of each region, where (x1, y1) is its first column and
             row, and (x2, y2) its last. Results are 0 for a batch entry that x lacks, and for bins outside x.
         pooled_size: bins of a region, (height, width); an integer for both.
