@@ -27,6 +27,8 @@ class Table:
     note: str
 
 
+# Maximum number of cases that a reason for dashes lists.
+_NAMED = 8
 _NOTE = (
     "Times are medians. Kernel: device tensors in and out. Spread: the kernel's interquartile range, relative to "
     "its median. GB/s: bytes of all inputs and outputs, each counted once, per kernel time. Call: ndarrays in and "
@@ -78,13 +80,14 @@ def times_table(results: Sequence[Result]) -> Table:
 
 
 def absences(results: Sequence[Result]) -> list[str]:
-    """The reasons for the dashes: each once, with its cases."""
+    """The reasons for the dashes: each once, with its cases, or their number if there are many."""
     cases: dict[tuple[str, str], list[str]] = {}
     for result in results:
         for name, reason in result.absent.items():
             cases.setdefault((name, reason), []).append(result.case)
+    named = {key: ", ".join(where) if len(where) <= _NAMED else f"{len(where)} cases" for key, where in cases.items()}
     return [
-        f"{name}: {reason}" + ("" if len(where) == len(results) else f" ({', '.join(where)})")
+        f"{name}: {reason}" + ("" if len(where) == len(results) else f" ({named[name, reason]})")
         for (name, reason), where in cases.items()
     ]
 

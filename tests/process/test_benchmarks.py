@@ -36,7 +36,7 @@ from benchmarks.peer_onnxruntime import OnnxruntimePeer, WebgpuPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
 from benchmarks.peers import UnavailableError
-from benchmarks.report import DASH, digits, duration, times_table
+from benchmarks.report import DASH, absences, digits, duration, times_table
 from benchmarks.results import BenchmarkError, Result, Run, load, save
 from benchmarks.run import _BATCH_BYTES, run_case
 from dmlgpu import ExecutionFlags, ReduceFunction, reference
@@ -412,6 +412,15 @@ def test_the_table_has_times_ratios_and_dashes():
         ("a", "2.00 ms", "25 %", "2.00", "3.00 ms", "1.00 ms", "2.00", "5.00", "0.500"),
         ("b", "2.00 ms", "0 %", "2.00", "3.00 ms", "-", "2.00", "-", "-"),
     )
+
+
+def test_reasons_for_dashes_name_their_cases_unless_these_are_many():
+    refusing = [result(str(i), kernel=0.002, torch="absent", numpy="slow" if i < 8 else "large") for i in range(17)]
+    assert absences([*refusing, result("last", kernel=0.002)]) == [
+        "torch: absent (17 cases)",
+        "numpy: slow (0, 1, 2, 3, 4, 5, 6, 7)",
+        "numpy: large (9 cases)",
+    ]
 
 
 def test_the_picture_has_ratios_to_the_fastest_library():
