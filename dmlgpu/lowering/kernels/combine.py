@@ -13,7 +13,7 @@ from dmlgpu.lowering.limits import IN_FLIGHT, Limits
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Role
 
-COMBINE = {"combine": "second pass: combines what the first left of each output, wherever the output lies"}
+COMBINE = {"combine": "second pass: combines the partials of each output, in any layout"}
 
 
 # Maximum of an output's partials that an invocation combines; if there are more, splits are combined first.

@@ -111,7 +111,7 @@ class ExactPoolSmall(PoolSmall):
 
     variants: ClassVar = {
         **PoolSmall.variants,
-        "pool_small_wide": "the same, of windows with so many elements that their sums have a digit more",
+        "pool_small_wide": "as pool_small, for windows whose sums need one more digit",
     }
     largest_window: ClassVar = MAX_ELEMENTS
     why_separable: ClassVar = ""

@@ -29,9 +29,9 @@ class PoolBackward(PlanesKernel):
     name: ClassVar = "pool_backward"
     variants: ClassVar = {
         "pool_backward_shares": "gradient of average pooling: an output adds its shares of the windows that cover it",
-        "pool_backward_shares_splits": "the same for windows in several segments, or too many for one invocation",
-        "pool_backward_maxima": "gradient of max pooling: an output adds those of the windows whose maximum it is",
-        "pool_backward_maxima_splits": "the same for windows in several segments, or too many for one invocation",
+        "pool_backward_shares_splits": "gradient of average pooling: splits of many windows, or in several segments",
+        "pool_backward_maxima": "gradient of max pooling: an output adds the gradients of windows whose maximum it is",
+        "pool_backward_maxima_splits": "gradient of max pooling: splits of many windows, or in several segments",
     }
 
     @cached_property

@@ -28,7 +28,7 @@ class PoolBackwardSeparable(PoolSeparable):
 
     name: ClassVar = "pool_backward_separable"
     variants: ClassVar = {
-        "pool_separable_rows_shares": "gradients of average pooling along width: each is divided among its elements",
+        "pool_separable_rows_shares": "along width: gradients of averages, each divided among its window's elements",
     }
     rows_variant: ClassVar = "pool_separable_rows_shares"
 

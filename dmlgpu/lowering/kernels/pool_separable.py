@@ -146,8 +146,8 @@ class PoolSeparable(Kernel):
 
     name: ClassVar = "pool_separable"
     variants: ClassVar = {
-        "pool_separable_rows": "windows along width, several for an invocation, which share what they load",
-        "pool_separable_columns": "the same along height or depth, of the results of the pass before",
+        "pool_separable_rows": "along width: one invocation per tile of windows, which share loads",
+        "pool_separable_columns": "along height or depth: the same, from the results of the pass before",
     }
 
     rows_variant: ClassVar = "pool_separable_rows"

@@ -73,7 +73,7 @@ class PoolSmall(WholeRowsKernel):
 
     name: ClassVar = "pool_small"
     variants: ClassVar = {
-        "pool_small": "one invocation for neighbouring outputs of some rows: small windows share what they load",
+        "pool_small": "one invocation per tile of outputs, whose small windows share loads",
     }
 
     largest_window: ClassVar[int] = _SMALL_WINDOW

@@ -32,8 +32,8 @@ class Requantize(Kernel):
 
     name: ClassVar = "requantize"
     variants: ClassVar = {
-        "requantize_scales": "reads the scales of each channel as integers",
-        "requantize_zero_points": "puts the zero points of each channel beside its scales",
+        "requantize_scales": "loads the scales of each channel as integers",
+        "requantize_zero_points": "loads the zero points of each channel",
         "requantize": "one invocation per word of outputs: divides sums, and rounds exact quotients",
     }
 

@@ -79,7 +79,7 @@ class RoiPool(PartKernel):
         if rois.tensor.reach > rois.segment_size:
             raise DescriptorError(
                 f"RoiPoolingOperatorDesc.roi_tensor: it spans {rois.tensor.reach} elements; allowed on this device "
-                f"are {rois.segment_size}, as it has one buffer"
+                f"are {rois.segment_size}, because it must be in one buffer"
             )
         tiling = self._tiling
         outputs = min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)

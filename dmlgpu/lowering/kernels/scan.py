@@ -87,8 +87,8 @@ class Scan(Kernel):
     variants: ClassVar = {
         "scan": "scans blocks of lines, element by element",
         "scan_rows": "scans blocks of lines, a vector of elements at a time",
-        "scan_rows_cooperating": "scans blocks of lines, a vector of elements of each thread at a time",
-        "scan_columns": "scans blocks of as many neighbouring lines as a vector has elements",
+        "scan_rows_cooperating": "scans blocks of lines, a vector of elements per thread at a time",
+        "scan_columns": "scans blocks of neighbouring lines, one line per element of a vector",
         "scan_states": "combines the states of blocks with those before them",
     }
 

@@ -40,7 +40,7 @@ class Scatter(Kernel):
     variants: ClassVar = {
         "scatter_clear": "sets outputs to 0",
         "scatter_mark": "marks each output with the number of an element that has its index",
-        "scatter": "writes each element to its output if its number is there; writes again where that was not the last",
+        "scatter": "writes the elements whose numbers mark their outputs; again where that was not the last one",
     }
 
     @property
