@@ -68,8 +68,8 @@ def segments_touched(low: int, high: int, dims: Sequence[Dim], size: int) -> tup
     if far.stride > size:
         near = [dim for dim in dims if dim is not far]
         offsets = range(0, far.size * far.stride, far.stride)
-        found = {s for offset in offsets for s in segments_touched(low + offset, high + offset, near, size)}
-        return tuple(sorted(found))
+        segments = {s for offset in offsets for s in segments_touched(low + offset, high + offset, near, size)}
+        return tuple(sorted(segments))
     # No stride exceeds a segment, so no segment between the first and the last is skipped.
     high += sum((dim.size - 1) * dim.stride for dim in dims)
     return tuple(range(low // size, high // size + 1))
@@ -101,13 +101,13 @@ def runs_of_segments(
     rows, together = math.prod(dim.size for dim in inner), reach + sum((dim.size - 1) * dim.stride for dim in inner)
     while i < outer.size:
         address = first + i * outer.stride
-        left = (address // size + 1) * size - 1 - address - together  # elements of the segment after these rows
-        if left < 0:
+        remaining = (address // size + 1) * size - 1 - address - together  # elements of the segment after these rows
+        if remaining < 0:
             yield from runs_of_segments(address, inner, reach, size, begin + i * rows)
             i += 1
             continue
         # The stride is not 0: then all rows have the same elements, and are one run.
-        end = min(outer.size, i + left // outer.stride + 1)
+        end = min(outer.size, i + remaining // outer.stride + 1)
         yield range(begin + i * rows, begin + end * rows), address // size
         i = end
 

@@ -87,20 +87,20 @@ class Limits:
         """Number of items at a time, with `threads` invocations for each."""
         return self.invocations // self.item_stride * self.item_stride if threads == 1 else self.invocations // threads
 
-    def loads(self, items: int, each: int, threads: int = 1) -> int:
-        """Loads of an invocation in a dispatch of `items` items with `each` loads; an item itself counts as one.
+    def loads(self, items: int, item_loads: int, threads: int = 1) -> int:
+        """Loads of an invocation in a dispatch of `items` items with `item_loads` loads; an item itself counts as one.
 
         `threads`: invocations that share an item.
         """
-        return -(-items // self.at_once(threads)) * (1 + each)
+        return -(-items // self.at_once(threads)) * (1 + item_loads)
 
-    def most_items(self, each: int, threads: int = 1) -> int:
-        """Maximum of items per dispatch, with `each` loads per item; 0 if one item has too many."""
-        return self.invocation_loads // (1 + each) * self.at_once(threads)
+    def most_items(self, item_loads: int, threads: int = 1) -> int:
+        """Maximum of items per dispatch, with `item_loads` loads per item; 0 if one item has too many."""
+        return self.invocation_loads // (1 + item_loads) * self.at_once(threads)
 
-    def dispatch_items(self, each: int, elements: int, threads: int = 1) -> int:
-        """Items per dispatch, at least one, with `each` loads and `elements` elements per item."""
-        return max(1, min(self.most_items(each, threads), self.dispatch_elements // elements))
+    def dispatch_items(self, item_loads: int, elements: int, threads: int = 1) -> int:
+        """Items per dispatch, at least one, with `item_loads` loads and `elements` elements per item."""
+        return max(1, min(self.most_items(item_loads, threads), self.dispatch_elements // elements))
 
     @property
     def busy_invocations(self) -> int:
@@ -145,5 +145,5 @@ class Limits:
 
 def segment_sizes(tensor: TensorDesc, full: int) -> tuple[int, ...]:
     """The bytes of every segment of a tensor: all full but the last, each a multiple of 4."""
-    count, rest = divmod(tensor.size_in_bytes, full)
-    return (full,) * count + (((rest + 3) // 4 * 4,) if rest else ())
+    count, remainder = divmod(tensor.size_in_bytes, full)
+    return (full,) * count + (((remainder + 3) // 4 * 4,) if remainder else ())

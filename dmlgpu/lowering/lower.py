@@ -142,16 +142,16 @@ def _kernels_of(problem: Problem) -> tuple[type[Kernel], ...]:
 
 
 def _chosen(
-    desc: OperatorDesc, problems: Sequence[Problem], limits: Limits, wanted: str | None
+    desc: OperatorDesc, problems: Sequence[Problem], limits: Limits, kernel_name: str | None
 ) -> tuple[list[Kernel], dict[str, str]]:
     """The kernels of all problems, and why others were passed over."""
     kernels, passed_over, first_intermediate = [], dict[str, str](), len(_intermediates(problems))
     for problem in problems:
-        # `wanted` may be a kernel of another problem's domain.
+        # `kernel_name` may be a kernel of another problem's domain.
         kinds = _kernels_of(problem)
         others = {kind.name for other in problems for kind in _kernels_of(other) if kind not in kinds}
         candidates = [kind(problem, limits, first_intermediate) for kind in kinds]
-        kernel, not_chosen = _choose(desc, candidates, None if wanted in others else wanted)
+        kernel, not_chosen = _choose(desc, candidates, None if kernel_name in others else kernel_name)
         kernels.append(kernel)
         passed_over |= not_chosen
     if sum([bool(kernel.intermediates) for kernel in kernels]) > 1:
@@ -159,18 +159,18 @@ def _chosen(
     return kernels, passed_over
 
 
-def _choose(desc: OperatorDesc, candidates: Sequence[Kernel], wanted: str | None) -> tuple[Kernel, dict[str, str]]:
+def _choose(desc: OperatorDesc, candidates: Sequence[Kernel], kernel_name: str | None) -> tuple[Kernel, dict[str, str]]:
     """The kernel that computes a problem, and why those before it in the list do not."""
     passed_over: dict[str, str] = {}
     for kernel in candidates:
-        why_not = kernel.why_impossible or (kernel.why_slow if wanted is None else "")
-        if not why_not and wanted in (None, kernel.name):
+        why_not = kernel.why_impossible or (kernel.why_slow if kernel_name is None else "")
+        if not why_not and kernel_name in (None, kernel.name):
             return kernel, passed_over
-        passed_over[kernel.name] = why_not or f"{wanted} was requested"
+        passed_over[kernel.name] = why_not or f"{kernel_name} was requested"
     allowed = [kernel.name for kernel in candidates if not kernel.why_impossible]
-    why = f", because {passed_over[wanted]}" if wanted in passed_over else ""
+    why = f", because {passed_over[kernel_name]}" if kernel_name in passed_over else ""
     raise DescriptorError(
-        f"{type(desc).__name__}: kernel {shown(wanted)} cannot compute it{why}; allowed are {', '.join(allowed)}"
+        f"{type(desc).__name__}: kernel {shown(kernel_name)} cannot compute it{why}; allowed are {', '.join(allowed)}"
     )
 
 

@@ -535,9 +535,9 @@ def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
     maxima = TensorDesc(DataType.UINT32 if indices is None else indices.data_type, gradient.sizes)
     between = Source(maxima, Role.INTERMEDIATE)
     if indices is None:
-        found = (OutputTensor(maxima, Result.INDEX, Role.INTERMEDIATE),)
+        intermediates = (OutputTensor(maxima, Result.INDEX, Role.INTERMEDIATE),)
         windows = Windows.of(desc.input_tensor, desc.windows)
-        first = _over_windows(desc.input_tensor, windows, Selection(), found)
+        first = _over_windows(desc.input_tensor, windows, Selection(), intermediates)
         return first, Problem((Source(gradient, number=1), between), covering, Sum(), outputs)
     first = copy_of(Source(indices, number=1), maxima, 0)
     return first, Problem((Source(gradient), between), covering, Sum(), outputs)
@@ -639,5 +639,5 @@ def _by_line(tensor: TensorDesc, axis: int) -> tuple[Dim, ...]:
 def _max_pooling(desc: MaxPooling2OperatorDesc) -> tuple[Problem, ...]:
     windows = Windows.of(desc.input_tensor, desc.windows)
     values, *indices = desc.outputs
-    outputs = (OutputTensor(values, Result.VALUE), *(OutputTensor(each, Result.INDEX, number=1) for each in indices))
+    outputs = OutputTensor(values, Result.VALUE), *(OutputTensor(tensor, Result.INDEX, number=1) for tensor in indices)
     return (_over_windows(desc.input_tensor, windows, Selection(), outputs),)

@@ -34,7 +34,7 @@ class AxesKernel(PartKernel):
 
     longest_split: ClassVar[int] = 1 << 32
     """Maximum of elements per split; whole vectors."""
-    rest: ClassVar[type[AxesKernel]]
+    fallback: ClassVar[type[AxesKernel]]
     """The kernel for parts that others cannot compute."""
 
     @abstractmethod

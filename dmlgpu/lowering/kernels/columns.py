@@ -39,7 +39,7 @@ class Columns(AxesKernel):
     }
 
     longest_split: ClassVar = _PACKED
-    rest: ClassVar = Reduce
+    fallback: ClassVar = Reduce
 
     @property
     def why_impossible(self) -> str:
@@ -102,7 +102,7 @@ class Columns(AxesKernel):
 
     @cached_property
     def others(self) -> tuple[AxesKernel, ...]:
-        return (self.rest(self.problem, self.limits),)
+        return (self.fallback(self.problem, self.limits),)
 
     def shader(self, part: Part) -> Shader:
         begin, rows = part.outputs.start % self.row_length, (dim.stride for dim in self.axes.kept[:-1])

@@ -38,8 +38,8 @@ def partial_count(limits: Limits, partials: int) -> int:
 
 def most_combined(limits: Limits, partials: int) -> int:
     """Maximum of outputs for which a dispatch of each level can have a split of each."""
-    found = levels(limits, partials)
-    splits = *(-(-partials // left) for partials, left in pairwise(found)), found[-1]
+    counts = levels(limits, partials)
+    splits = *(-(-count // splits) for count, splits in pairwise(counts)), counts[-1]
     return min(min(limits.most_items(_item_loads(size, 1)), limits.dispatch_elements // size) for size in splits)
 
 
@@ -49,27 +49,27 @@ def combine(problem: Problem, limits: Limits, begin: int, end: int, partials: in
     The last level has one for each segment of an output tensor that contains some of these.
     """
     words = problem.accumulator.partial_words(problem.source.data_type)
-    base, (first, *others) = 0, levels(limits, partials)
-    for left in others:
-        behind = base + first * (end - begin) * words
-        yield from _level(problem, limits, begin, end, first, -(-first // left), base, behind)
-        base, first = behind, left
-    yield from _outputs(problem, limits, begin, end, first, base)
+    base, counts = 0, levels(limits, partials)
+    for count, splits in pairwise(counts):
+        target_base = base + count * (end - begin) * words
+        yield from _level(problem, limits, begin, end, count, -(-count // splits), base, target_base)
+        base = target_base
+    yield from _outputs(problem, limits, begin, end, counts[-1], base)
 
 
 def _level(
-    problem: Problem, limits: Limits, begin: int, end: int, partials: int, split_size: int, base: int, behind: int
+    problem: Problem, limits: Limits, begin: int, end: int, partials: int, split_size: int, base: int, target_base: int
 ) -> Iterator[Dispatch]:
-    """Combines splits of the partials at word `base` into partials at word `behind`."""
+    """Combines splits of the partials at word `base` into partials at word `target_base`."""
     count, words = end - begin, problem.accumulator.partial_words(problem.source.data_type)
     splits = -(-partials // split_size)
     threads = _threads(limits, count * splits, split_size)
     shader = _shader(problem, limits, (), threads)
-    each = _item_loads(split_size, threads)
-    most = max(1, min(limits.most_items(each, threads), limits.dispatch_elements // split_size) // count)
+    item_loads = _item_loads(split_size, threads)
+    most = max(1, min(limits.most_items(item_loads, threads), limits.dispatch_elements // split_size) // count)
     for split in range(0, splits, most):
         here, first = min(most, splits - split), split * split_size
-        bases = by_base(problem, [behind + split * count * words])
+        bases = by_base(problem, [target_base + split * count * words])
         bindings = _PARTIALS, *(Binding(Role.PARTIALS, base=base, written=True) for base in bases)
         push = Values(
             **_outputs_push(begin, end, min(here * split_size, partials - first), base + first * count * words),
@@ -79,7 +79,7 @@ def _level(
             target_count=0,
             **bases,
         )
-        yield Dispatch(shader, push, bindings, limits.loads(count * here, each, threads), range(begin, end))
+        yield Dispatch(shader, push, bindings, limits.loads(count * here, item_loads, threads), range(begin, end))
 
 
 def _outputs(problem: Problem, limits: Limits, begin: int, end: int, partials: int, base: int) -> Iterator[Dispatch]:
@@ -134,8 +134,8 @@ _PARTIALS = Binding(Role.PARTIALS, base="partials_base")
 
 def _shader(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], threads: int) -> Shader:
     """The shader that writes these outputs, or partials if there are none."""
-    own = {"segmented": False, "to_partials": not outputs, "threads": threads}
-    return shader_of("combine", problem, constants_of(problem, limits, outputs, **own))
+    constants = constants_of(problem, limits, outputs, segmented=False, to_partials=not outputs, threads=threads)
+    return shader_of("combine", problem, constants)
 
 
 def _threads(limits: Limits, items: int, partials: int) -> int:

@@ -166,8 +166,8 @@ class Tiling:
         """Maximum of outputs per dispatch: whole slabs, or else whole rows of one, or else a part of a row."""
         items = self.most_items(limits)
         for whole in self.row * self.rows, self.row * self.height, self.width:
-            if found := items // self.items(whole):
-                return found * whole
+            if count := items // self.items(whole):
+                return count * whole
         return 0
 
 
@@ -388,7 +388,7 @@ class PartKernel(Kernel):
         items = tiling.items(len(part.outputs)) * (1 if part.partials_before is None else part.splits)
         return self.limits.loads(items, tiling.loads, tiling.threads)
 
-    def constants(self, part: Part, *, segmented: bool = False, **own: int) -> dict[str, int]:
+    def constants(self, part: Part, *, segmented: bool = False, **constants: int) -> dict[str, int]:
         """The specialization constants of a shader that can write partials; if it writes outputs, it skips nothing."""
         writes = part.partials_before is None
         return constants_of(
@@ -397,7 +397,7 @@ class PartKernel(Kernel):
             self.problem.outputs if writes else (),
             segmented=segmented and not writes,
             to_partials=not writes,
-            **own,
+            **constants,
         )
 
     def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class ExactRows(Rows):
     """Over axes, if an output's elements are contiguous."""
 
     longest_split: ClassVar = _LONGEST
-    rest: ClassVar = ExactReduce
+    fallback: ClassVar = ExactReduce
 
     def tiling_of(self, split: int, outputs: int) -> Tiling:
         tiling = super().tiling_of(split, outputs)
@@ -61,7 +61,7 @@ class ExactColumns(Columns):
     """Over axes, if neighbouring outputs have neighbouring elements."""
 
     longest_split: ClassVar = _LONGEST
-    rest: ClassVar = ExactReduce
+    fallback: ClassVar = ExactReduce
 
     def is_wide(self, row: int) -> bool:
         # The states of squares are so large that compiling takes seconds.
@@ -160,10 +160,10 @@ class ExactPoolSmall(PoolSmall):
 
     def shader(self, part: Part) -> Shader:
         shader, width = super().shader(part), self.windows.along[2].window_size
-        own = {"window_width": self.piece, "whole_width": width, "subtracts": self.subtracts}
+        constants = {"window_width": self.piece, "whole_width": width, "subtracts": self.subtracts}
         wide = self.source.data_type.bits == 32 and self.elements_of_window > _LONGEST
         variant = "pool_small_wide" if wide else shader.variant
-        return replace(shader, variant=variant, constants=Values(**{**shader.constants, **own}))
+        return replace(shader, variant=variant, constants=Values(**{**shader.constants, **constants}))
 
     @cached_property
     def direct(self) -> ExactPoolDirect:

@@ -78,8 +78,8 @@ class Kernel(ABC):
         return begin % self.problem.outputs[number].segment_size
 
 
-def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], **own: int) -> dict[str, int]:
-    """The specialization constants of a shader that writes these outputs: those of kernel.glsl, and `own`."""
+def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], **constants: int) -> dict[str, int]:
+    """The specialization constants of a shader that writes these outputs: those of kernel.glsl, and `constants`."""
     index_bits = [output.tensor.data_type.bits for output in outputs if output.result is Result.INDEX]
     return {
         "group_size": limits.group_size,
@@ -88,7 +88,7 @@ def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTenso
         "index_words": max(index_bits, default=0) // 32,
         "values": any(output.result is not Result.INDEX for output in outputs),
         "aligned": False,
-        **own,
+        **constants,
     }
 
 
@@ -98,8 +98,8 @@ def shader_of(variant: str, problem: Problem, constants: Mapping[str, int], *, b
     `built_in`: the accumulator has no constants. Kernels over windows have the first maximum built in (selection.glsl).
     """
     accumulator = problem.accumulator
-    own = {} if built_in else asdict(accumulator)
-    return Shader(variant, accumulator.name, problem.source.data_type.bits, Values(**constants, **own))
+    values = Values(**constants, **({} if built_in else asdict(accumulator)))
+    return Shader(variant, accumulator.name, problem.source.data_type.bits, values)
 
 
 def by_base(problem: Problem, outputs: Sequence[T]) -> dict[str, T]:

@@ -75,8 +75,8 @@ class PoolDirect(PlanesKernel):
         row = width * accumulator.loads()
         if vectors:
             # At the edge of the input the invocations of a SIMD vector have rows of different lengths.
-            rest = min(width, self.vector_size - 1) * accumulator.loads()
-            row = width // self.vector_size * accumulator.loads(self.vector_size) + rest
+            tail = min(width, self.vector_size - 1) * accumulator.loads()
+            row = width // self.vector_size * accumulator.loads(self.vector_size) + tail
         loads = 1 + depth * (1 + height * (1 + row))
         return Tiling(self.per_word, depth * height * width, self.per_word * loads)
 

@@ -39,7 +39,7 @@ from dmlgpu.lowering.problem import Result, Role, Windows, copy_of, planes_of
 # windows of up to _SHORT elements: these are as fast, and compile faster.
 _MOST_TILE, _UNROLLED_TILE, _SHORT = 16, 8, 31
 # Maximum of elements of a tile after its first window: the loop that loads them is unrolled.
-_MOST_BEHIND = 16
+_MOST_SUFFIX = 16
 
 
 class Line(Window):
@@ -75,7 +75,7 @@ class Line(Window):
     def tile(self, most: int) -> int:
         """Windows per invocation: all share an element, or each is one element."""
         tile, step, spacing = 1, self.step, self.spacing
-        while 2 * tile <= most and 2 * tile * step <= _MOST_BEHIND and tile * spacing < self.output_size:
+        while 2 * tile <= most and 2 * tile * step <= _MOST_SUFFIX and tile * spacing < self.output_size:
             if self.most_elements > 1 and self.fewest_elements <= (2 * tile - 1) * step:
                 break
             tile *= 2
@@ -123,8 +123,8 @@ class SeparablePass:
     def item_loads(self) -> int:
         """Loads of an item."""
         # The middle has two loads per iteration; prefixes and suffixes have a loop per window of the tile.
-        behind = (self.tile - 1) * self.line.step
-        return ((self.line.elements(self.tile) - behind) // 2 + 2 * behind) * self.element_loads + 2 * self.tile + 1
+        suffix = (self.tile - 1) * self.line.step
+        return ((self.line.elements(self.tile) - suffix) // 2 + 2 * suffix) * self.element_loads + 2 * self.tile + 1
 
     @property
     def elements(self) -> int:
@@ -180,13 +180,13 @@ class PoolSeparable(Kernel):
         counts = self.windows.fields["output_size"]
         outputs = counts[self.range_axis] if self.planes_at_once else self.outputs_at_once
         count = math.prod(counts) // counts[self.range_axis] * outputs
-        elements = sum(each.elements for each in self._passes(1, self._widest(outputs)))
+        elements = sum(one_pass.elements for one_pass in self._passes(1, self._widest(outputs)))
         # Costs in loads of pool_direct.comp: an output has 4 more, a load of a pass costs 12 on SwiftShader, else 2.5.
         # On llvmpipe it costs 1, but pool_small.comp may be the alternative, which needs half the time of
         # pool_direct.comp. Sums take as long to add in both.
         by_pool = count * (4 + self._direct.elements // self.problem.output_count)
-        each = 2.5 if self.limits.unrolls else 12 if self.selects else 5
-        if each * elements >= by_pool:
+        load_cost = 2.5 if self.limits.unrolls else 12 if self.selects else 5
+        if load_cost * elements >= by_pool:
             return "windows overlap too little"
         # At least one dispatch per run of rows, and per further pass of a range.
         dispatches, further = 0, len(self._passes(1, self.lines)) - 1
@@ -306,7 +306,7 @@ class PoolSeparable(Kernel):
     def _bytes(self, planes: int, outputs: int) -> list[int]:
         """Bytes of the intermediates of ranges with `planes` planes, and `outputs` outputs along `range_axis`."""
         passes = self._passes(planes, self._widest(outputs))
-        return [4 * each.written * self.words_and_index for each in passes[:-1]]
+        return [4 * one_pass.written * self.words_and_index for one_pass in passes[:-1]]
 
     def _fits(self, planes: int, outputs: int) -> bool:
         """Whether the intermediates of such ranges are within the limits."""
@@ -374,9 +374,9 @@ class PoolSeparable(Kernel):
 
     def _in_segments(self, part: PlaneRange) -> Iterator[PlaneRange]:
         """A range, divided where a segment of an output ends."""
-        left = [part]
-        while left:
-            part = left.pop()
+        ranges = [part]
+        while ranges:
+            part = ranges.pop()
             outputs = self._outputs(part)
             end = self._segment_end(outputs.start)
             axis, steps = ("planes", part.planes) if len(part.planes) > 1 else ("outputs", part.outputs)
@@ -385,7 +385,7 @@ class PoolSeparable(Kernel):
                 continue
             # The steps before the one in which the segment ends; or, if there are none, that step.
             count = max(1, (end - outputs.start) // (len(outputs) // len(steps)))
-            left += (replace(part, **{axis: some}) for some in (steps[count:], steps[:count]))
+            ranges += (replace(part, **{axis: some}) for some in (steps[count:], steps[:count]))
 
     # Dispatches
 
@@ -401,7 +401,7 @@ class PoolSeparable(Kernel):
             if self._is_direct(part):
                 elements += len(self._outputs(part)) * self._direct.elements // self.problem.output_count
             else:
-                elements += sum(each.elements for each in self._passes(len(part.planes), self._lines(part)[1]))
+                elements += sum(one_pass.elements for one_pass in self._passes(len(part.planes), self._lines(part)[1]))
         return elements
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
@@ -420,8 +420,8 @@ class PoolSeparable(Kernel):
     def _item_ranges(self, one_pass: SeparablePass, items: range) -> Iterator[range]:
         """Items of a pass, as one range per dispatch."""
         parts = -(-len(items) // self._most_items(one_pass))
-        each = -(-len(items) // parts)
-        return (items[i : i + each] for i in range(0, len(items), each))
+        size = -(-len(items) // parts)
+        return (items[i : i + size] for i in range(0, len(items), size))
 
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:
@@ -431,7 +431,7 @@ class PoolSeparable(Kernel):
         """
         outputs = self.windows.along[self.range_axis].output_size if self.planes_at_once else self.outputs_at_once
         passes = self._passes(self.planes_at_once or 1, self._widest(outputs))
-        between = (TensorDesc(DataType.UINT32, (each.written * self.words_and_index,)) for each in passes[:-1])
+        between = (TensorDesc(DataType.UINT32, (one_pass.written * self.words_and_index,)) for one_pass in passes[:-1])
         return (*between, *([self._copy] if self.problem.sources[0].segment_count > 1 else []))
 
     @property
@@ -440,8 +440,8 @@ class PoolSeparable(Kernel):
         return TensorDesc(self.source.data_type, (self.windows.along[2].size,))
 
     def _copy_binding(self, base: str) -> Binding:
-        behind = len(self._passes(1, self.lines)) - 1
-        return replace(self._intermediate(behind, base), unit_bits=self.source.data_type.bits)
+        number = len(self._passes(1, self.lines)) - 1
+        return replace(self._intermediate(number, base), unit_bits=self.source.data_type.bits)
 
     def _runs(self, part: PlaneRange) -> Iterator[tuple[range, int | None]]:
         """The rows of the input that a range needs, in runs in one segment, and that segment; None if several."""
@@ -531,7 +531,7 @@ class PoolSeparable(Kernel):
         one_pass: SeparablePass,
         number: int,
         items: range,
-        own: dict[str, Any],
+        pass_push: dict[str, Any],
         source: Binding,
         *,
         to_outputs: bool,
@@ -576,7 +576,7 @@ class PoolSeparable(Kernel):
             most_items=len(items),
             values_base=self.place(outputs.start, 0) if to_outputs else 0,
             indices_base=self.place(outputs.start, -1) if to_outputs else one_pass.written * self.words,
-            **own,
+            **pass_push,
             **self._counted(part, one_pass.axis),
         )
         variant = self.rows_variant if one_pass.axis == 2 else "pool_separable_columns"

@@ -210,8 +210,8 @@ class PoolSmall(WholeRowsKernel):
         tile, (_, rows, row) = self.tile, self.windows.fields["output_size"]
         depth, height, width = self.windows.fields["window_size"]
         # Each output has a share of the rows that its tile loads, and combines them.
-        taken = -(-self.rows_of(tile) // tile.height)
-        elements = depth * width * taken + height
+        share = -(-self.rows_of(tile) // tile.height)
+        elements = depth * width * share + height
         return Tiling(tile.width, elements, self.loads_of(tile), height=tile.height, row=row, rows=rows)
 
     @property

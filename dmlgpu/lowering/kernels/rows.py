@@ -34,7 +34,7 @@ class Rows(AxesKernel):
         "rows": "one invocation per output, whose elements are contiguous: they are read in vectors of 16 bytes",
         "rows_cooperating": "several invocations per output, whose elements are contiguous, as suits a GPU",
     }
-    rest: ClassVar = Reduce
+    fallback: ClassVar = Reduce
 
     @property
     def why_impossible(self) -> str:
@@ -66,7 +66,7 @@ class Rows(AxesKernel):
 
     @cached_property
     def others(self) -> tuple[AxesKernel, ...]:
-        return () if self.problem.sources[0].segment_count == 1 else (self.rest(self.problem, self.limits),)
+        return () if self.problem.sources[0].segment_count == 1 else (self.fallback(self.problem, self.limits),)
 
     def why_not(self, part: Part) -> str:
         if len(part.elements) < self.vector_size:

@@ -49,9 +49,9 @@ class _Box(NamedTuple):
 
     def cut(self, dim: int, count: int) -> tuple[_Box, _Box]:
         """The first `count` along a dimension, and the rest."""
-        first, rest = ([*self], [*self])
-        first[dim], rest[dim] = self[dim][:count], self[dim][count:]
-        return _Box(*first), _Box(*rest)
+        head, tail = ([*self], [*self])
+        head[dim], tail[dim] = self[dim][:count], self[dim][count:]
+        return _Box(*head), _Box(*tail)
 
 
 class _Layout(NamedTuple):
@@ -130,27 +130,27 @@ class Scan(Kernel):
 
     def _groups(self) -> Iterator[_Box]:
         """Groups of lines whose states between boxes fit in memory, or that need none."""
-        most, left = max(1, self._most_states // 2), [self._whole]
-        while left:
-            box = left.pop()
+        most, boxes = max(1, self._most_states // 2), [self._whole]
+        while boxes:
+            box = boxes.pop()
             dim, lines = (_OUTER, len(box.inner)) if len(box.outer) > 1 else (_INNER, 1)
             apart = [tensor for tensor in self._tensors if len(self._segments(box, *tensor)) > 1]
             if box.lines <= most or (not apart and len(box.element) <= self._most_elements(box)):
                 yield box
             else:
                 fitting = min([self._fitting(box, dim, *tensor) for tensor in apart], default=1)
-                left += reversed(box.cut(dim, min(max(most // lines, fitting), len(box[dim]) - 1)))
+                boxes += reversed(box.cut(dim, min(max(most // lines, fitting), len(box[dim]) - 1)))
 
     def _boxes(self, box: _Box) -> Iterator[_Box]:
         """Boxes in one segment of each tensor, in the order of each line's elements."""
-        left, descends = [box], self.prefixes.descending
-        while left:
-            box = left.pop()
+        boxes, descends = [box], self.prefixes.descending
+        while boxes:
+            box = boxes.pop()
             apart = next((tensor for tensor in self._tensors if len(self._segments(box, *tensor)) > 1), None)
             if apart is not None:
                 dim = max((i for i in range(3) if len(box[i]) > 1), key=lambda i: apart[0][i].stride)
                 parts = box.cut(dim, self._fitting(box, dim, *apart))
-                left += parts if dim == _ELEMENT and descends else reversed(parts)
+                boxes += parts if dim == _ELEMENT and descends else reversed(parts)
                 continue
             most = self._most_elements(box)
             step = even_part(len(box.element), most)
@@ -173,8 +173,8 @@ class Scan(Kernel):
         """Number of coordinates of a box along a dimension in its first segment; at least 1, and not all."""
         first, stride = self._address(box, dims), dims[dim].stride
         reach = sum((len(box[i]) - 1) * dims[i].stride for i in range(3) if i != dim)
-        left = (first // tensor.segment_size + 1) * tensor.segment_size - 1 - first - reach
-        return min(max(1, left // stride + 1), len(box[dim]) - 1) if stride else len(box[dim]) - 1
+        remaining = (first // tensor.segment_size + 1) * tensor.segment_size - 1 - first - reach
+        return min(max(1, remaining // stride + 1), len(box[dim]) - 1) if stride else len(box[dim]) - 1
 
     # Blocks
 
@@ -219,8 +219,8 @@ class Scan(Kernel):
         busy = limits.busy_invocations // threads
         blocks = -(-len(box.element) // self._most_block(box))
         if items < (busy if limits.cooperating else busy // _CPU_SHARE):
-            wanted = min(-(-busy // items), len(box.element) // (step * limits.least_loads))
-            blocks = max(blocks, min(wanted, self._most_blocks(box)))
+            busy_blocks = min(-(-busy // items), len(box.element) // (step * limits.least_loads))
+            blocks = max(blocks, min(busy_blocks, self._most_blocks(box)))
         return -(-len(box.element) // (blocks * step)) * step
 
     # Dispatches

@@ -76,17 +76,17 @@ class Scatter(Kernel):
         most, checked = self._most(_ITEM, _LOADS), self._is_checked
         late = 1 << 31 if len(all_elements) < 1 << 31 else 0
 
-        def mark(outputs: range, every: range, **own: int) -> Iterator[tuple[Dispatch, int]]:
+        def mark(outputs: range, every: range, **constants: int) -> Iterator[tuple[Dispatch, int]]:
             for elements, (of_indices,) in self._ranges(every, most, indices):
                 bound = {"indices": (indices, of_indices)} | last
-                yield self._dispatch("scatter_mark", outputs, elements, bound, **own), 0
+                yield self._dispatch("scatter_mark", outputs, elements, bound, **constants), 0
 
         def write(which: Write, outputs: range, of_values: int) -> Iterator[tuple[Dispatch, int]]:
-            own = {"write": which, "late": late, "checked": checked and which in (Write.MARKED, Write.AGAIN)}
+            constants = {"write": which, "late": late, "checked": checked and which in (Write.MARKED, Write.AGAIN)}
             for elements, (of_indices, of_source) in self._ranges(all_elements, most, indices, source):
                 bound = {"indices": (indices, of_indices)} | last
                 bound |= {"source": (source, of_source), "values": (values, of_values)}
-                yield self._dispatch("scatter", outputs, elements, bound, **own), 0
+                yield self._dispatch("scatter", outputs, elements, bound, **constants), 0
 
         for outputs, (of_values,) in self._ranges(all_outputs, self._most(*_cleared(values.tensor)), values):
             yield self._dispatch("scatter_clear", outputs, range(0), {"values": (values, of_values)}), 0
@@ -107,27 +107,27 @@ class Scatter(Kernel):
         most = min(self.limits.dispatch_elements, self.limits.most_items(loads) * item)
         return max(1, most // _ALIGNMENT) * _ALIGNMENT
 
-    def _ranges(self, every: range, most: int, *tensors: Source) -> Iterator[tuple[range, tuple[int, ...]]]:
+    def _ranges(self, every: range, most: int, *sources: Source) -> Iterator[tuple[range, tuple[int, ...]]]:
         """Ranges of elements, each once for every combination of the tensors' segments that may contain some of them.
 
         If a tensor is packed, a range ends with its segment.
         """
         begin = every.start
-        sizes = [each.segment_size for each in tensors]
-        dims = [merged(map(Dim, each.tensor.sizes, each.tensor.element_strides)) for each in tensors]
+        sizes = [source.segment_size for source in sources]
+        dims = [merged(map(Dim, source.tensor.sizes, source.tensor.element_strides)) for source in sources]
         while begin < every.stop:
-            ends = [(begin // n + 1) * n for n, each in zip(sizes, tensors, strict=True) if each.tensor.is_packed]
+            ends = [(begin // n + 1) * n for n, source in zip(sizes, sources, strict=True) if source.tensor.is_packed]
             end = min(begin + most, every.stop, *ends)
-            spans = [address_span(each, begin, end) for each in dims]
+            spans = [address_span(source_dims, begin, end) for source_dims in dims]
             touched = [range(low // n, high // n + 1) for n, (low, high) in zip(sizes, spans, strict=True)]
             for segments in itertools.product(*touched):
                 yield range(begin, end), segments
             begin = end
 
     def _dispatch(
-        self, variant: str, outputs: range, elements: range, bound: dict[str, tuple[Source, int]], **own: int
+        self, variant: str, outputs: range, elements: range, bound: dict[str, tuple[Source, int]], **constants: int
     ) -> Dispatch:
-        """The dispatch of a step, with the bound segment of each tensor, and the constants `own`."""
+        """The dispatch of a step, with the bound segment of each tensor, and these constants."""
         (target,) = self.problem.outputs
         push: dict[str, Any] = {"first_output": outputs.start, "output_count": len(outputs), "size": self.source.sizes}
         if elements:
@@ -142,13 +142,13 @@ class Scatter(Kernel):
             push["plane"] = target.tensor.sizes[2:]
         if "last" in bound:
             push["last_base"] = wrapped(1 - outputs.start)
-        own["packed"] = all(of.tensor.is_packed for of, _ in bound.values())
-        own["index_words"] = self.problem.sources[1].tensor.data_type.bits // 32
-        constants = constants_of(self.problem, self.limits, (), **own)
+        constants["packed"] = all(of.tensor.is_packed for of, _ in bound.values())
+        constants["index_words"] = self.problem.sources[1].tensor.data_type.bits // 32
+        constants = constants_of(self.problem, self.limits, (), **constants)
         bits = self.source.data_type.bits if "values" in bound else 32
         shader = Shader(variant, self.problem.accumulator.name, bits, Values(**constants))
-        item, each = (_ITEM, _LOADS) if elements else _cleared(target.tensor)
-        loads = self.limits.loads(-(-len(elements or outputs) // item), each)
+        item, item_loads = (_ITEM, _LOADS) if elements else _cleared(target.tensor)
+        loads = self.limits.loads(-(-len(elements or outputs) // item), item_loads)
         return Dispatch(shader, Values(**push), tuple(bindings), loads, outputs)
 
 

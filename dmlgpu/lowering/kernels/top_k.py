@@ -221,14 +221,14 @@ class TopK(Kernel):
         kept, half = 0, 0
         for chunk in chunks:
             passes, lists = self._passes(chunk.end - chunk.begin), _Lists(1, 0)
-            for left, one in zip(reversed(range(len(passes))), passes, strict=True):
+            for later, one_pass in zip(reversed(range(len(passes))), passes, strict=True):
                 # The last pass writes after the result so far.
-                read, written = (1 - half, half) if left % 2 == 0 else (half, 1 - half)
-                if one.group:
-                    yield from self._sort(lines, chunk, one, (read, kept), (written, kept))
+                read, written = (1 - half, half) if later % 2 == 0 else (half, 1 - half)
+                if one_pass.group:
+                    yield from self._sort(lines, chunk, one_pass, (read, kept), (written, kept))
                 else:
-                    yield from self._merge(lines, lists, lists.size, one.lists, (read, kept), (written, kept))
-                lists = one.lists
+                    yield from self._merge(lines, lists, lists.size, one_pass.lists, (read, kept), (written, kept))
+                lists = one_pass.lists
             if kept:
                 merged = _Lists(1, min(self.lines.k, kept + lists.size))
                 yield from self._merge(lines, _Lists(2, kept), lists.size, merged, (half, 0), (1 - half, 0))
