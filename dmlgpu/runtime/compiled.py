@@ -118,9 +118,9 @@ class CompiledOperator:
         """
         fields = self._input_fields
         if len(inputs) != len(fields):
-            takes = "1 input" if len(fields) == 1 else f"{len(fields)} inputs"
+            expected = "1 input" if len(fields) == 1 else f"{len(fields)} inputs"
             were = "1 was" if len(inputs) == 1 else f"{len(inputs)} were"
-            raise TypeError(f"{type(self.desc).__name__} takes {takes}, {were} given")
+            raise TypeError(f"{type(self.desc).__name__} takes {expected}, {were} given")
         verify = verify or switch("DMLGPU_VERIFY")
         begin = time.perf_counter()
         with self._engine.lock:

@@ -56,9 +56,9 @@ class Device:
     def __init__(self, selector: int | str | None = None, *, limits: Limits | None = None) -> None:
         follow_the_environment()
         info = select(selector)
-        wanted = setting("DMLGPU_DEVICE") if selector is None else selector
         asked = "DMLGPU_DEVICE" if selector is None else "asked for"
-        why = "the best there is" if wanted is None else f"{asked}: {wanted!r}"
+        selector = setting("DMLGPU_DEVICE") if selector is None else selector
+        why = "the best there is" if selector is None else f"{asked}: {selector!r}"
         logger.info("device %d, %s, driver %s (%s)", info.index, info.name, info.driver, why)
         self.info: DeviceInfo = info
         self.limits: Limits = device_limits(info) if limits is None else limits
@@ -368,9 +368,9 @@ def open_device(selector: Selector = None) -> Device:
     """
     if isinstance(selector, Device):
         return selector
-    wanted = setting("DMLGPU_DEVICE") if selector is None else selector
-    # `index_of` refuses True, which would be the key 1.
-    key = wanted if wanted is None or isinstance(wanted, str) else index_of(wanted)
+    key = setting("DMLGPU_DEVICE") if selector is None else selector
+    if not (key is None or isinstance(key, str)):
+        key = index_of(key)  # refuses True, which would be the key 1
     with _devices_lock:
         device = _devices.get(key)
         if device is None or not device.is_open:

@@ -121,12 +121,12 @@ def loader_messages() -> list[tuple[str, str]]:
         vk.VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT: "warning",
         vk.VK_DEBUG_UTILS_MESSAGE_SEVERITY_INFO_BIT_EXT: "info",
     }
-    said = []
+    messages = []
 
     # Set in the structure below: the package's own function has one callback for all messengers of a process.
     @vk.ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT")  # type: ignore[untyped-decorator]
     def hear(severity: int, _types: int, data: Any, _user: Any) -> int:
-        said.append((kinds[severity], vk.ffi.string(data.pMessage).decode(errors="backslashreplace")))
+        messages.append((kinds[severity], vk.ffi.string(data.pMessage).decode(errors="backslashreplace")))
         return 0
 
     messenger = vk.VkDebugUtilsMessengerCreateInfoEXT(
@@ -136,7 +136,7 @@ def loader_messages() -> list[tuple[str, str]]:
     with suppress(vk.VkError):
         instance = _instance(vk, "VK_EXT_debug_utils", pNext=messenger)
         vk.vkDestroyInstance(instance, None)
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(messages))
 
 
 def _instance(vk: Any, *extensions: str, **more: Any) -> Any:
@@ -166,14 +166,14 @@ def _devices(vk: Any) -> tuple[DeviceInfo, ...]:
     try:
         handles = vk.vkEnumeratePhysicalDevices(instance)
         lacks = [_lack(vk, handle) for handle in handles]
-        found = tuple(_describe(vk, index, handle) for index, handle in enumerate(handles) if not lacks[index])
+        infos = tuple(_describe(vk, index, handle) for index, handle in enumerate(handles) if not lacks[index])
     except vk.VkError as error:
         raise _no_device(type(error).__name__) from None
     finally:
         vk.vkDestroyInstance(instance, None)
-    if not found:
+    if not infos:
         raise _no_device("; ".join(lacks) or "they have no device")
-    return found
+    return infos
 
 
 @cache
@@ -189,50 +189,50 @@ def keep_loaded() -> Any:
     return None
 
 
-def select(wanted: int | str | None) -> DeviceInfo:
+def select(selector: int | str | None) -> DeviceInfo:
     """The device that an index, part of a name or a UUID selects; None: what DMLGPU_DEVICE selects, or the best.
 
     Args:
-        wanted: names and UUIDs in upper or lower case, UUIDs with or without dashes. If no device's name matches, those
-            of drivers are searched.
+        selector: names and UUIDs in upper or lower case, UUIDs with or without dashes. If no device's name matches,
+            those of drivers are searched.
 
     Raises:
         DeviceError: no device matches, or several do; the message lists all devices.
-        TypeError: `wanted` is neither an integer nor a string.
+        TypeError: `selector` is neither an integer nor a string.
     """
-    return default(devices()) if wanted is None else choose(devices(), wanted)
+    return default(devices()) if selector is None else choose(devices(), selector)
 
 
-def default(found: tuple[DeviceInfo, ...]) -> DeviceInfo:
-    """The device among `found` that DMLGPU_DEVICE selects, or the best."""
-    return choose(found, setting("DMLGPU_DEVICE"), "DMLGPU_DEVICE: ")
+def default(infos: tuple[DeviceInfo, ...]) -> DeviceInfo:
+    """The device among `infos` that DMLGPU_DEVICE selects, or the best."""
+    return choose(infos, setting("DMLGPU_DEVICE"), "DMLGPU_DEVICE: ")
 
 
-def choose(found: tuple[DeviceInfo, ...], wanted: int | str | None, asked_by: str = "") -> DeviceInfo:
-    """As `select`, but among `found`, and None means the best. Error messages begin with `asked_by`."""
-    if wanted is None:
-        return min(found, key=preference)
+def choose(infos: tuple[DeviceInfo, ...], selector: int | str | None, asked_by: str = "") -> DeviceInfo:
+    """As `select`, but among `infos`, and None means the best. Error messages begin with `asked_by`."""
+    if selector is None:
+        return min(infos, key=preference)
     # A longer number is no index, and int() refuses more than 4,300 digits.
-    if isinstance(wanted, str) and wanted.strip().isdecimal() and len(wanted) < 10:
-        wanted = int(wanted)
-    if isinstance(wanted, str):
-        wanted = wanted.strip()
-        matches = _matching(found, wanted.lower()) if wanted else []
+    if isinstance(selector, str) and selector.strip().isdecimal() and len(selector) < 10:
+        selector = int(selector)
+    if isinstance(selector, str):
+        selector = selector.strip()
+        matches = _matching(infos, selector.lower()) if selector else []
     else:
-        wanted = index_of(wanted)
-        matches = [info for info in found if info.index == wanted]
+        selector = index_of(selector)
+        matches = [info for info in infos if info.index == selector]
     if len(matches) != 1:
         problem = "several devices match" if matches else "there is no device"
-        raise DeviceError(f"{asked_by}{problem} {wanted!r}; devices are {_list(found)}")
+        raise DeviceError(f"{asked_by}{problem} {selector!r}; devices are {_list(infos)}")
     return matches[0]
 
 
-def _matching(found: tuple[DeviceInfo, ...], text: str) -> list[DeviceInfo]:
+def _matching(infos: tuple[DeviceInfo, ...], text: str) -> list[DeviceInfo]:
     uuid = text.replace("-", "")
     # Mesa's documentation says lavapipe; the driver reports llvmpipe.
     part = text.replace("lavapipe", "llvmpipe")
-    named = [info for info in found if part in info.name.lower() or uuid == info.uuid]
-    return named or [info for info in found if part in info.driver.lower()]
+    named = [info for info in infos if part in info.name.lower() or uuid == info.uuid]
+    return named or [info for info in infos if part in info.driver.lower()]
 
 
 def preference(info: DeviceInfo) -> tuple[bool, bool, int, bool]:
@@ -243,22 +243,22 @@ def preference(info: DeviceInfo) -> tuple[bool, bool, int, bool]:
     return info.type == "cpu", dozen, _PREFERENCE.index(info.type), swiftshader
 
 
-def index_of(wanted: Any) -> int:
-    """`wanted` as the index of a device.
+def index_of(selector: Any) -> int:
+    """`selector` as the index of a device.
 
     Raises:
         TypeError: it is not an integer, or it is True or False.
     """
     with suppress(TypeError):
-        return index(wanted)
-    raise TypeError(f"a device is chosen by its index, part of its name or its UUID, not by {wanted!r}")
+        return index(selector)
+    raise TypeError(f"a device is chosen by its index, part of its name or its UUID, not by {selector!r}")
 
 
-def _list(found: tuple[DeviceInfo, ...]) -> str:
+def _list(infos: tuple[DeviceInfo, ...]) -> str:
     """Indices and names of devices, and UUIDs where names are equal."""
-    names = Counter(info.name for info in found)
+    names = Counter(info.name for info in infos)
     return ", ".join(
-        f"{info.index}: {info.name}" + (f" (UUID {info.uuid})" if names[info.name] > 1 else "") for info in found
+        f"{info.index}: {info.name}" + (f" (UUID {info.uuid})" if names[info.name] > 1 else "") for info in infos
     )
 
 
@@ -284,10 +284,10 @@ def _version(number: int) -> str:
 def _no_device(reason: str) -> DeviceError:
     variable = next((name for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES") if name in os.environ), None)
     source = f"{variable}={os.environ[variable]}" if variable else "the system, as in /usr/share/vulkan/icd.d"
-    said = [text for kind, text in loader_messages() if kind != "info" or "wrong ELF class" in text]
+    messages = [text for kind, text in loader_messages() if kind != "info" or "wrong ELF class" in text]
     return DeviceError(
-        f"no usable Vulkan device; drivers come from {source} ({'; '.join([reason, *said])}). Install the driver of "
-        f"your GPU, or one that needs no GPU ({_DRIVER}); VK_DRIVER_FILES and VK_ICD_FILENAMES, if set, must name "
+        f"no usable Vulkan device; drivers come from {source} ({'; '.join([reason, *messages])}). Install the driver "
+        f"of your GPU, or one that needs no GPU ({_DRIVER}); VK_DRIVER_FILES and VK_ICD_FILENAMES, if set, must name "
         "its manifest"
     )
 

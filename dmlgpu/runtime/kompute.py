@@ -145,12 +145,12 @@ class Kompute:
         dmlgpu therefore lists the devices before and after. If both lists have the same device at this index, Kompute's
         list had it there, too.
         """
-        wanted, seen = self.info, self._manager.get_device_properties()
-        opened = seen["device_name"], min(seen["max_work_group_invocations"], seen["max_work_group_size"][0])
-        uuid = next((info.uuid for info in devices() if info.index == wanted.index), None)
-        if (*opened, uuid) != (wanted.name, wanted.max_group_size, wanted.uuid):
+        info, properties = self.info, self._manager.get_device_properties()
+        group_size = min(properties["max_work_group_invocations"], properties["max_work_group_size"][0])
+        opened, uuid = properties["device_name"], next((x.uuid for x in devices() if x.index == info.index), None)
+        if (opened, group_size, uuid) != (info.name, info.max_group_size, info.uuid):
             raise DeviceError(
-                f"device {wanted.index} was {wanted.name} with UUID {wanted.uuid}, but Kompute opened {opened[0]}, and "
+                f"device {info.index} was {info.name} with UUID {info.uuid}, but Kompute opened {opened}, and "
                 f"the device with this index now has UUID {uuid}: the devices have changed; open a Device again"
             )
 
@@ -203,37 +203,37 @@ class Kompute:
         self._drop(self._kept_pipelines)
 
     @contextmanager
-    def _asking(self, wanted: str) -> Iterator[None]:
+    def _asking(self, request: str) -> Iterator[None]:
         """Turns Kompute's exception, if Vulkan refuses a call, into an OutOfMemoryError or a DeviceError."""
         try:
             yield
         except DeviceError:
             raise
         except MemoryError as error:
-            raise OutOfMemoryError(f"device {self.info.name} has no memory left for {wanted}: {error}") from error
+            raise OutOfMemoryError(f"device {self.info.name} has no memory left for {request}: {error}") from error
         except RuntimeError as error:
-            raise DeviceError(f"device {self.info.name} refused {wanted}: {error}") from error
+            raise DeviceError(f"device {self.info.name} refused {request}: {error}") from error
 
     def check_fits(self, size: int) -> None:
         """As `check_usable`; also raises an OutOfMemoryError if `size` bytes do not fit even into empty heaps."""
         self.check_usable()
         self._check(size, not self.info.unified, self.info.heaps)
 
-    def _left(self) -> list[int]:
+    def _free(self) -> list[int]:
         """Free bytes of every heap, by dmlgpu's own count or by the driver's, which includes other processes."""
-        left = list(self.info.heaps)
+        free = list(self.info.heaps)
         for buffer in self._buffers:
-            for heap, taken in self._needs(buffer.view.size, buffer.staged):
-                left[heap] -= taken
-        return list(map(min, left, _memory_left(self._manager) or left))
+            for heap, used in self._needs(buffer.view.size, buffer.staged):
+                free[heap] -= used
+        return list(map(min, free, _memory_left(self._manager) or free))
 
-    def _check(self, size: int, staged: bool, left_of: Sequence[int]) -> None:
+    def _check(self, size: int, staged: bool, free_of: Sequence[int]) -> None:
         for heap, needed in self._needs(size, staged):
-            left = left_of[heap]
-            if needed > left:
+            free = free_of[heap]
+            if needed > free:
                 raise OutOfMemoryError(
                     f"{needed} bytes do not fit on device {self.info.name}: "
-                    f"{left} of {self.info.heaps[heap]} bytes of heap {heap} are left"
+                    f"{free} of {self.info.heaps[heap]} bytes of heap {heap} are left"
                 )
 
     def create_buffer(self, size: int) -> KpBuffer:
@@ -244,7 +244,7 @@ class Kompute:
             DeviceError: the driver refuses the buffer for another reason.
         """
         staged = not self.info.unified
-        self._check(size, staged, self._left())
+        self._check(size, staged, self._free())
         if len(self._buffers) >= self.info.max_memory_allocation_count // 2:
             raise OutOfMemoryError(f"device {self.info.name} allows no more than {len(self._buffers)} buffers")
         with self.timed("allocate", "allocating a buffer", size=size):

@@ -18,10 +18,10 @@ def follow_the_environment() -> None:
     Raises:
         SettingError: DMLGPU_LOG has a value that `settings.level` does not allow.
     """
-    wanted = level("DMLGPU_LOG")
-    if wanted is None:
+    log_level = level("DMLGPU_LOG")
+    if log_level is None:
         return
-    logger.setLevel(wanted)
+    logger.setLevel(log_level)
     # If the program has set up logging, its handlers print the messages; a handler here would print them twice.
     if not logging.root.handlers and _to_stderr not in logger.handlers:
         logger.addHandler(_to_stderr)

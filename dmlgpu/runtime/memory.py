@@ -74,7 +74,7 @@ class Allocator(Generic[Handle]):
         # Sorted by size: a slice uses the smallest buffer with room, so small slices seldom keep large buffers in use.
         self._buffers: list[Buffer[Handle]] = []
         # For each slice its buffer and the range of it that is not free: offset and size.
-        self._taken: dict[weakref.ref[Slice[Handle]], tuple[Buffer[Handle], int, int]] = {}
+        self._ranges: dict[weakref.ref[Slice[Handle]], tuple[Buffer[Handle], int, int]] = {}
         # Slices that any thread has dropped, and whose ranges were not reclaimed yet.
         self._released: deque[weakref.ref[Slice[Handle]]] = deque()
         self._allocated = 0
@@ -109,20 +109,20 @@ class Allocator(Generic[Handle]):
         for buffer in self._buffers:
             for i, (_, room) in enumerate(buffer.free):
                 if needed <= room and (self._shared or room <= max(2 * needed, self._step)):
-                    return self._take(buffer, i, size, needed)
-        return self._take(self._new_buffer(needed), 0, size, needed)
+                    return self._slice(buffer, i, size, needed)
+        return self._slice(self._new_buffer(needed), 0, size, needed)
 
-    def _take(self, buffer: Buffer[Handle], i: int, size: int, needed: int) -> Slice[Handle]:
+    def _slice(self, buffer: Buffer[Handle], i: int, size: int, needed: int) -> Slice[Handle]:
         """A slice of the first `size` bytes of a free range; if slices share buffers, it uses only `needed` bytes."""
         offset, room = buffer.free[i]
-        taken = needed if self._shared else room
+        used = needed if self._shared else room
         part = Slice(buffer, offset, size)
         buffer.used = self._allocated
-        rest = [(offset + taken, room - taken)] if room > taken else []
+        remainder = [(offset + used, room - used)] if room > used else []
         # Last, with nothing between them that Ctrl-C could interrupt: no exception loses the range. A method of C notes
         # a dropped slice: Ctrl-C could end one of Python before its first statement.
-        self._taken[weakref.ref(part, self._released.append)] = buffer, offset, taken
-        buffer.free[i : i + 1] = rest
+        self._ranges[weakref.ref(part, self._released.append)] = buffer, offset, used
+        buffer.free[i : i + 1] = remainder
         return part
 
     def _new_buffer(self, size: int) -> Buffer[Handle]:
@@ -144,9 +144,9 @@ class Allocator(Generic[Handle]):
         while self._released:
             # It leaves the queue last: if Ctrl-C comes before, it is reclaimed again, which is harmless.
             released = self._released[0]
-            buffer, begin, taken = self._taken[released]
+            buffer, begin, used = self._ranges[released]
             free = buffer.free
-            insort(free, (begin, taken))
+            insort(free, (begin, used))
             merged = [free[0]]
             for offset, size in free[1:]:
                 last_offset, last_size = merged[-1]
@@ -156,7 +156,7 @@ class Allocator(Generic[Handle]):
                     merged.append((offset, size))
             buffer.free = merged
             self._released.popleft()
-            del self._taken[released]
+            del self._ranges[released]
         self.trim(self.keep)
 
     def trim(self, keep: int) -> None:

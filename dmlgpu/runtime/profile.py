@@ -217,7 +217,7 @@ def kind_rows(events: Sequence[Event]) -> list[tuple[str, ...]]:
     Args:
         events: in the order of `Profile.events`.
     """
-    own = [event.seconds for event in events]
+    own_seconds = [event.seconds for event in events]
     # For each thread, the stack of events that may contain the next one.
     around: dict[int, list[int]] = {}
     for i, event in enumerate(events):
@@ -225,15 +225,15 @@ def kind_rows(events: Sequence[Event]) -> list[tuple[str, ...]]:
         while holders and events[holders[-1]].end <= event.begin:
             holders.pop()
         if holders:
-            own[holders[-1]] -= event.seconds
+            own_seconds[holders[-1]] -= event.seconds
         holders.append(i)
-    whole = sum(own)
+    whole = sum(own_seconds)
     rows: list[tuple[str, ...]] = []
     for kind in KINDS:
-        found = [i for i, event in enumerate(events) if event.kind == kind]
-        seconds, alone = sum(events[i].seconds for i in found), sum(own[i] for i in found)
-        if found:
-            rows.append((kind, f"{len(found):,}", _ms(seconds), _ms(alone), f"{alone / whole:.1%}"))
+        indices = [i for i, event in enumerate(events) if event.kind == kind]
+        seconds, alone = sum(events[i].seconds for i in indices), sum(own_seconds[i] for i in indices)
+        if indices:
+            rows.append((kind, f"{len(indices):,}", _ms(seconds), _ms(alone), f"{alone / whole:.1%}"))
     return rows
 
 

@@ -132,33 +132,31 @@ def specialized(shader: Shader) -> tuple[bytes, list[int]]:
     at = _HEADER_BYTES // 4
     result, numbers, known, boolean = words[:at], dict[int, int](), dict[int, int](), 0
     while (op := words[at] & 0xFFFF) != _FUNCTION:
-        each = words[at : at + (words[at] >> 16)]
-        at += len(each)
+        instruction = words[at : at + (words[at] >> 16)]
+        at += len(instruction)
         value = None
-        if op == _DECORATE and each[2] == _SPEC_ID:
-            numbers[each[1]] = each[3]
+        if op == _DECORATE and instruction[2] == _SPEC_ID:
+            numbers[instruction[1]] = instruction[3]
             continue
         if op == _TYPE_BOOL:
-            boolean = each[1]
+            boolean = instruction[1]
         elif op in (_TRUE, _FALSE):
-            known[each[2]] = op == _TRUE
+            known[instruction[2]] = op == _TRUE
         elif op == _CONSTANT:
-            known[each[2]] = each[3]
+            known[instruction[2]] = instruction[3]
         elif op in (_SPEC_TRUE, _SPEC_FALSE, _SPEC_CONSTANT):
-            value = constants[numbers[each[2]]]
-        elif op == _SPEC_OP and known.keys() >= set(each[4:]):
-            value = _COMPUTED[each[3]](*map(known.__getitem__, each[4:])) & 0xFFFFFFFF
+            value = constants[numbers[instruction[2]]]
+        elif op == _SPEC_OP and known.keys() >= set(instruction[4:]):
+            value = _COMPUTED[instruction[3]](*map(known.__getitem__, instruction[4:])) & 0xFFFFFFFF
         elif op == _SPEC_COMPOSITE:
-            each[0] += _COMPOSITE - _SPEC_COMPOSITE
+            instruction[0] += _COMPOSITE - _SPEC_COMPOSITE
         if value is not None:
-            known[each[2]] = value
-            is_bool = each[1] == boolean
-            each = (
-                [3 << 16 | (_TRUE if value else _FALSE), *each[1:3]]
-                if is_bool
-                else [4 << 16 | _CONSTANT, *each[1:3], value]
-            )
-        result += each
+            known[instruction[2]] = value
+            if instruction[1] == boolean:
+                instruction = [3 << 16 | (_TRUE if value else _FALSE), *instruction[1:3]]
+            else:
+                instruction = [4 << 16 | _CONSTANT, *instruction[1:3], value]
+        result += instruction
     return np.array(result, "<u4").tobytes() + code[4 * at :], []
 
 
@@ -168,16 +166,16 @@ def push_words(module: str, push: Mapping[str, Any]) -> list[int]:
     _check_names(module, "push constants", push, places.keys())
     words = [0] * sum(max(places.values()))  # up to the end of the last one
     for name, value in push.items():
-        (first, count), given = places[name], value if isinstance(value, tuple) else (int(value),)
-        if len(given) != count:
-            raise DeviceError(f"shader {module}: push constant {name} has {count} words, not {len(given)}; {MEND}")
-        words[first : first + count] = given
+        (first, count), values = places[name], value if isinstance(value, tuple) else (int(value),)
+        if len(values) != count:
+            raise DeviceError(f"shader {module}: push constant {name} has {count} words, not {len(values)}; {MEND}")
+        words[first : first + count] = values
     return words
 
 
-def _check_names(module: str, what: str, given: Mapping[str, Any], declared: Set[str]) -> None:
-    if given.keys() != declared:
-        missing, unknown = sorted(declared - given.keys()), sorted(given.keys() - declared)
+def _check_names(module: str, what: str, values: Mapping[str, Any], declared: Set[str]) -> None:
+    if values.keys() != declared:
+        missing, unknown = sorted(declared - values.keys()), sorted(values.keys() - declared)
         raise DeviceError(f"shader {module}: the plan lacks {what} {missing}, and has unknown ones {unknown}; {MEND}")
 
 

@@ -109,9 +109,9 @@ class DeviceTensor:
                 is not packed.
         """
         sizes = integers("DeviceTensor", "shape", shape[0] if len(shape) == 1 and np.iterable(shape[0]) else shape)
-        rest = math.prod(size for size in sizes if size != -1)
-        if sizes.count(-1) == 1 and rest > 0 and self.size % rest == 0:
-            sizes = tuple(self.size // rest if size == -1 else size for size in sizes)
+        known = math.prod(size for size in sizes if size != -1)
+        if sizes.count(-1) == 1 and known > 0 and self.size % known == 0:
+            sizes = tuple(self.size // known if size == -1 else size for size in sizes)
         if math.prod(sizes) != self.size or min(sizes, default=1) < 1:
             raise DescriptorError(
                 f"DeviceTensor.shape: {shown(sizes)} is not allowed; {self.description} has {self.size} elements"
@@ -304,11 +304,11 @@ def of_bytes(device: Owner, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
 
 def _fill(views: list[Bytes], memory: Iterable[Bytes]) -> None:
     """Writes slices of a tensor's memory to its views, one after the other."""
-    left = iter(views)
-    view = next(left)
+    remaining = iter(views)
+    view = next(remaining)
     for part in memory:
         while part.size:
-            view = view if view.size else next(left)
+            view = view if view.size else next(remaining)
             count = min(part.size, view.size)
             view[:count] = part[:count]
             part, view = part[count:], view[count:]
