@@ -87,7 +87,7 @@ class Operand(NamedTuple):
         kind = LargeTensorDesc if self.in_parts else TensorDesc
         packed = kind(data_type, tuple([max(size, 1) for size in self.shape]) or (1,))
         steps = [divmod(stride, self.dtype.itemsize) for stride in self.layout or ()]
-        if not steps or any(step < 0 or rest for step, rest in steps):
+        if not steps or any(step < 0 or remainder for step, remainder in steps):
             return packed
         as_it_lies = TensorDesc(data_type, self.shape, tuple(step for step, _ in steps))
         return as_it_lies if as_it_lies.reach <= packed.element_count else packed
@@ -276,25 +276,25 @@ def cumulative(
 
 def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) -> tuple[Type, Type]:
     """The types in which NumPy's function of this name computes, and returns; a narrower one keeps the lowest bits."""
-    taken = [data_type.numpy for data_type in REDUCE_TYPES[function]["input_tensor"]]
-    widened = [data_type for data_type in SELECTED_TYPES if _wide(data_type.numpy) in taken]
-    allowed = [data_type.numpy for data_type in widened] + [np.dtype(bool)] * (np.dtype(np.uint8) in taken)
-    wanted = source = x.native
+    input_types = [data_type.numpy for data_type in REDUCE_TYPES[function]["input_tensor"]]
+    widened = [data_type for data_type in SELECTED_TYPES if _wide(data_type.numpy) in input_types]
+    allowed = [data_type.numpy for data_type in widened] + [np.dtype(bool)] * (np.dtype(np.uint8) in input_types)
+    requested = source = x.native
     if dtype is not None:
         member = element_type(dtype)
         if member is None or (isinstance(member, DataType) and member.bits < 8):
             raise TypeError(f"{name}: dtype={shown(dtype)} is neither a DataType nor a NumPy type")
-        wanted = member.numpy if isinstance(member, DataType) else member.newbyteorder("=")
+        requested = member.numpy if isinstance(member, DataType) else member.newbyteorder("=")
     elif source.kind == "b" and function in _WIDENING:
-        wanted = np.dtype(np.int64)  # counts, as in NumPy
-    if wanted not in allowed or source.kind not in "biuf":
-        refused = f"dtype={wanted} of {source}" if dtype is not None else source
+        requested = np.dtype(np.int64)  # counts, as in NumPy
+    if requested not in allowed or source.kind not in "biuf":
+        refused = f"dtype={requested} of {source}" if dtype is not None else source
         how = conversion(source.name, widened) if dtype is None else ""
         if how and x.is_on_device:
             how = "; a device tensor is not converted: upload another type"
         raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")
-    result = _wide(wanted) if dtype is None and function in _WIDENING else wanted
-    computed = result if result in taken or result.kind == "b" else _wide(result)
+    result = _wide(requested) if dtype is None and function in _WIDENING else requested
+    computed = result if result in input_types or result.kind == "b" else _wide(result)
     if x.is_on_device and not source == computed == result:
         raise TypeError(
             f"{name}: a device tensor of {x.layout} is not converted to {computed}; "
@@ -627,8 +627,8 @@ def _spatial(name: str, window_size: Any, shape: Shape) -> int:
     if spatial not in (2, 3):
         raise DescriptorError(f"{name}.window_size: {shown(window_size)} has {spatial} entries; allowed are 2 and 3")
     if not spatial <= len(shape) <= spatial + 2:
-        takes = "an int as window takes 2 to 5"
+        allowed = "an int as window takes 2 to 5"
         if not is_integer(window_size):
-            takes = f"a window of {spatial} entries takes {spatial} to {spatial + 2}"
-        raise DescriptorError(f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; {takes}")
+            allowed = f"a window of {spatial} entries takes {spatial} to {spatial + 2}"
+        raise DescriptorError(f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; {allowed}")
     return spatial

@@ -38,31 +38,31 @@ def differences(
     """
     fields = [field for field in desc.output_fields if getattr(desc, field) is not None]
     allowed = bounds(desc, *inputs, flags=flags)
-    for number, (field, got, wanted, bound) in enumerate(zip(fields, outputs, expected, allowed, strict=True)):
+    for number, (field, actual, desired, bound) in enumerate(zip(fields, outputs, expected, allowed, strict=True)):
         where = f"{type(desc).__name__}.{field}"
-        if got.shape != wanted.shape:
-            yield number, f"{where}: sizes are {got.shape}, the reference has {wanted.shape}"
-        elif got.dtype != wanted.dtype:
-            yield number, f"{where}: type is {got.dtype}, the reference has {wanted.dtype}"
-        elif (different := _different(got, wanted, bound)).any():
+        if actual.shape != desired.shape:
+            yield number, f"{where}: sizes are {actual.shape}, the reference has {desired.shape}"
+        elif actual.dtype != desired.dtype:
+            yield number, f"{where}: type is {actual.dtype}, the reference has {desired.dtype}"
+        elif (different := _different(actual, desired, bound)).any():
             first = tuple(int(i) for i in np.unravel_index(int(different.argmax()), different.shape))
             most = "" if bound is None else f", and at most {bound[first]:.3g} between them is allowed"
             yield (
                 number,
                 f"{where}: {np.count_nonzero(different)} of {different.size} elements differ, the first at {first}: "
-                f"the device gives {got[first]!r}, the reference {wanted[first]!r}{most}",
+                f"the device gives {actual[first]!r}, the reference {desired[first]!r}{most}",
             )
 
 
-def _different(got: Array, wanted: Array, bound: Array | None) -> Array:
+def _different(a: Array, b: Array, bound: Array | None) -> Array:
     """Which elements differ. If there is a bound, any NaN agrees with any NaN, and -0 with +0."""
     different: Array
     if bound is None:
-        different = bits(got) != bits(wanted)
+        different = bits(a) != bits(b)
     else:
         with np.errstate(invalid="ignore"):
-            distance = np.abs(got.astype(np.float64) - wanted)
-        different = ~((got == wanted) | (np.isnan(got) & np.isnan(wanted)) | (distance <= bound) | (bound == np.inf))
+            distance = np.abs(a.astype(np.float64) - b)
+        different = ~((a == b) | (np.isnan(a) & np.isnan(b)) | (distance <= bound) | (bound == np.inf))
     return different
 
 

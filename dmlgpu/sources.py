@@ -193,9 +193,9 @@ def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> An
         for name in names[1:]:
             # An optional array is None if omitted, or a number.
             default = parameters[name].default
-            given = options.get(name, default)
-            if given is not None or default is not None:
-                arrays[name] = source_of(given, f"{body.__name__}.{name}")
+            argument = options.get(name, default)
+            if argument is not None or default is not None:
+                arrays[name] = source_of(argument, f"{body.__name__}.{name}")
                 options[name] = operand_of(arrays[name])
         values = (operand_of(arrays[first]), *args[1:])
         make = cached if all(map(_is_immutable, (*values, *options.values()))) else body
@@ -243,15 +243,15 @@ def write_instead(argument: str, known: Collection[str]) -> str:
 
 
 def _in_callers_words(error: DescriptorError, name: str) -> DescriptorError:
-    descriptor, dot, rest = str(error).partition(".")
+    descriptor, dot, message = str(error).partition(".")
     if descriptor == ExtremumOperatorDesc.__name__:  # not an operator of DirectML
         descriptor = name
     for field, argument in _FIELDS.items():
-        if rest.startswith(field):
-            rest = rest.removeprefix(field)
+        if message.startswith(field):
+            message = message.removeprefix(field)
             # A descriptor counts N and C, which the caller's array may lack.
-            rest = argument + (rest[rest.index(":") :] if field.endswith("sizes") else rest)
-    return DescriptorError(descriptor + dot + rest)
+            message = argument + (message[message.index(":") :] if field.endswith("sizes") else message)
+    return DescriptorError(descriptor + dot + message)
 
 
 def _is_immutable(value: Any) -> bool:

@@ -93,10 +93,10 @@ class Pooling:
             **self.options,
         )
         results = computed(call, {"x": x}, x, device=device)
-        wanted = ..., *(slice(part.start - each.start, None) for each, part in zip(parts, spatial, strict=True))
+        selected = ..., *(slice(outputs.start - part.start, None) for part, outputs in zip(parts, spatial, strict=True))
         if not with_indices:
-            return (results[wanted],)
-        values, indices = (result[wanted] for result in results)
+            return (results[selected],)
+        values, indices = (result[selected] for result in results)
         begin = tuple(part.start for part in self.source(region))
         return values, _numbered(indices, x.shape, begin, self.shape).astype(self.dtypes[1], copy=False)
 
@@ -115,9 +115,9 @@ def _numbered(indices: Array, sizes: Shape, begin: Shape, shape: Shape) -> Array
     while whole > 1 and sizes[whole - 1] == shape[whole - 1]:
         whole -= 1
     step = math.prod(shape[whole:])
-    rest, numbered = np.divmod(indices, step)
+    quotient, numbered = np.divmod(indices, step)
     for axis in reversed(range(whole)):
-        rest, number = np.divmod(rest, sizes[axis])
+        quotient, number = np.divmod(quotient, sizes[axis])
         numbered += (number + begin[axis]) * step
         step *= shape[axis]
     return numbered

@@ -199,9 +199,9 @@ def _winners(reduction: Reduction, chunk: Array, begin: Shape, device: Selector)
     place = list(np.ogrid[tuple(slice(size) for size in index.shape)])
     partial = np.zeros(index.shape, reduction.partial_type)
     # np.unravel_index of NumPy 2.3.0 to 2.5.1 has a bug if more than 8,192 indices have a last dimension of 1.
-    rest, step = index, 1
+    quotient, step = index, 1
     for axis in reversed(reduction.axes):
-        rest, place[axis] = np.divmod(rest, chunk.shape[axis])
+        quotient, place[axis] = np.divmod(quotient, chunk.shape[axis])
         partial["index"] += (place[axis] + begin[axis]) * step
         step *= reduction.shape[axis]
     partial["value"] = chunk[tuple(place)]
@@ -222,8 +222,8 @@ def _beats(reduction: Reduction, a: Array, b: Array) -> Array:
     x_is_nan, y_is_nan = x != x, y != y
     greater = x > y if reduction.function in _GREATEST else x < y
     before = a["index"] > b["index"] if reduction.last else a["index"] < b["index"]
-    found: Array = (x_is_nan & ~y_is_nan) | greater | (((x == y) | (x_is_nan & y_is_nan)) & before)
-    return found
+    wins: Array = (x_is_nan & ~y_is_nan) | greater | (((x == y) | (x_is_nan & y_is_nan)) & before)
+    return wins
 
 
 def _selection(field: str) -> Aggregation:
@@ -357,8 +357,8 @@ def _multiplied(reduction: Reduction, rows: Array) -> Array:
 
 def _number(partial: Array, count: int) -> Array:
     # Beyond these exponents every result is 0 or infinite.
-    found: Array = np.ldexp(partial["mantissa"], partial["exponent"].clip(-2000, 2000).astype(np.int32))
-    return found
+    number: Array = np.ldexp(partial["mantissa"], partial["exponent"].clip(-2000, 2000).astype(np.int32))
+    return number
 
 
 _F = ReduceFunction

@@ -19,7 +19,7 @@ from dmlgpu.descriptors.tensor import Array
 # Columns per block: rows of so many stay in the processor's cache.
 _COLUMNS = 1 << 13
 # The bits of a float64 after its first 25, and the maximum error of an inexact result, in last bits.
-_BEHIND, _OFF = (1 << 28) - 1, 1 << 7
+_LOW_BITS, _OFF = (1 << 28) - 1, 1 << 7
 
 
 def added(rows: Array, power: int = 1) -> Array:
@@ -51,7 +51,7 @@ def sums(terms: Array) -> Array:
 
 def quotients(terms: Array, count: int) -> Array:
     """The sums of terms, divided by a count."""
-    parts = [float(part) for shift in (0, 28, 56) if (part := count & _BEHIND << shift)]
+    parts = [float(part) for shift in (0, 28, 56) if (part := count & _LOW_BITS << shift)]
     return _computed(lambda sums: sums / count, lambda numbers: [numbers * part for part in parts], terms)
 
 
@@ -80,7 +80,7 @@ def _computed(of_sums: Callable[[Array], Array], terms_of: Callable[[Array], lis
     def of_block(terms: Array) -> Array:
         sums = terms.sum(0)
         numbers = _plain(of_sums(sums))
-        unsure = (numbers.view(np.int64) + _OFF & _BEHIND) <= 2 * _OFF
+        unsure = (numbers.view(np.int64) + _OFF & _LOW_BITS) <= 2 * _OFF
         if len(terms) > 2:
             # Each addition has an error of less than a last bit of the sum, unless terms cancel.
             unsure |= ~(np.abs(terms[1:]).sum(0) <= np.abs(sums))
@@ -92,9 +92,9 @@ def _computed(of_sums: Callable[[Array], Array], terms_of: Callable[[Array], lis
         """The nearest number of 25 bits, or the float64 next to it on the side of the exact result."""
         rows = _rounded(terms)
         numbers = _plain(of_sums(rows[0]))
-        numbers = (numbers.view(np.int64) + (_BEHIND + 1) // 2 & ~_BEHIND).view(np.float64)
-        rest = _rounded([*rows, *(-term for term in terms_of(numbers))])[0]
-        return np.where(np.abs(rest) > 0, np.nextafter(numbers, np.copysign(np.inf, rest)), numbers)
+        numbers = (numbers.view(np.int64) + (_LOW_BITS + 1) // 2 & ~_LOW_BITS).view(np.float64)
+        error = _rounded([*rows, *(-term for term in terms_of(numbers))])[0]
+        return np.where(np.abs(error) > 0, np.nextafter(numbers, np.copysign(np.inf, error)), numbers)
 
     return np.concatenate([np.zeros(0), *map(of_block, _blocks(terms))])
 
@@ -105,15 +105,15 @@ def _added(rows: Array | Iterable[Array], power: int = 1) -> list[Array]:
     # Each term has the rounding errors of the term before it, as in Python's math.fsum.
     terms: list[Array] = []
     for row in rows:
-        rest = row.astype(np.float64)
+        addend = row.astype(np.float64)
         if power == 2:
-            rest *= rest
+            addend *= addend
         for i, term in enumerate(terms):
-            terms[i], rest = _two_sum(term, rest)
-            if not rest.any():
+            terms[i], addend = _two_sum(term, addend)
+            if not addend.any():
                 break
         else:
-            terms.append(rest)
+            terms.append(addend)
     return terms
 
 
@@ -133,12 +133,12 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     """The rounded sum, and its error; 0 if the sum is not finite."""
     total = a + b
     added = total - a
-    rest = total - added
-    np.subtract(a, rest, out=rest)
-    rest += np.subtract(b, added, out=added)
-    if np.isnan(rest.min(initial=0)):
-        rest[np.isnan(rest)] = 0
-    return total, rest
+    error = total - added
+    np.subtract(a, error, out=error)
+    error += np.subtract(b, added, out=added)
+    if np.isnan(error.min(initial=0)):
+        error[np.isnan(error)] = 0
+    return total, error
 
 
 def _rounded(terms: Sequence[Array] | Array) -> list[Array]:

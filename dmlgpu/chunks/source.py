@@ -152,12 +152,12 @@ class Chunked(Source):
         def compute(i: int, elements: Array) -> None:
             nonlocal partial
             number, along = divmod(i, parts.count)
-            begin = tuple(each.start for each in chunk(i))
+            begin = tuple(part.start for part in chunk(i))
             if parts.count == 1:
                 outputs = reduction.outputs(elements, begin, device)
             else:
-                found = reduction.partial(elements, begin, device)
-                partial = found if along == 0 else reduction.merged(np.concatenate([partial, found], axes[0]))
+                of_chunk = reduction.partial(elements, begin, device)
+                partial = of_chunk if along == 0 else reduction.merged(np.concatenate([partial, of_chunk], axes[0]))
                 if along + 1 < parts.count:
                     return
                 outputs = reduction.results(partial)
@@ -222,7 +222,7 @@ class Chunked(Source):
         if first and max(stored) <= 1:
             stored = tuple(_RUN if axis == order[0] else 1 for axis in range(len(shape)))
         order.sort(key=lambda axis: axis not in first)
-        unit = tuple(min(max(each, 1), max(size, 1)) for each, size in zip(stored, shape, strict=True))
+        unit = tuple(min(max(stored_size, 1), max(size, 1)) for stored_size, size in zip(stored, shape, strict=True))
         if needed(unit) > most:
             unit = (1,) * len(shape)
         sizes = unit
@@ -259,7 +259,7 @@ class Chunked(Source):
     def _elements(self, chunk: Region) -> Array:
         x = self._x
         part = as_array(x[chunk], "x")
-        expected = tuple(each.stop - each.start for each in chunk)
+        expected = tuple(side.stop - side.start for side in chunk)
         if part.shape != expected or part.dtype.newbyteorder("=") != self._dtype.newbyteorder("="):
             raise DescriptorError(
                 f"x[{chunk}] is {described(part)}; x.shape and x.dtype declare {expected} and {self._dtype}"

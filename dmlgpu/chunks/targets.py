@@ -27,13 +27,13 @@ _NO_FALLOCATE = (None, errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUP
 @contextmanager
 def targets_of(x: Any, call: Call, out: Any) -> Iterator[list[Any]]:
     """The arrays that results are written to: `out`, or new ones. Files get their names when they are complete."""
-    shape, given = call.shape, [None] * len(call.dtypes)
+    shape, entries = call.shape, [None] * len(call.dtypes)
     if out is not None:
-        given = out_entries(out, len(given), "one array or path" if len(given) == 1 else "an array or a path")
+        entries = out_entries(out, len(entries), "one array or path" if len(entries) == 1 else "an array or a path")
     targets: list[Any] = []
     files: dict[int, str] = {}
     with ExitStack() as unfinished:
-        for i, (target, dtype) in enumerate(zip(given, call.dtypes, strict=True)):
+        for i, (target, dtype) in enumerate(zip(entries, call.dtypes, strict=True)):
             if target is None:
                 targets.append(_in_memory(shape, dtype))
             elif isinstance(target, (str, os.PathLike)):

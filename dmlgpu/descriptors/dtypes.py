@@ -117,14 +117,14 @@ class DataType(Enumeration):
         if isinstance(element, cls):
             return element
         name = element.name
-        taken = [member for member in cls if member.bits >= 8] if allowed is None else [*allowed]
-        if of_input and name == "bool" and cls.UINT8 in taken:
+        types = [member for member in cls if member.bits >= 8] if allowed is None else [*allowed]
+        if of_input and name == "bool" and cls.UINT8 in types:
             return cls.UINT8
         if name.upper() not in cls.__members__:
-            names = ", ".join(t.name.lower() for t in taken) if allowed is None else listed(taken, str.lower)
+            names = ", ".join(t.name.lower() for t in types) if allowed is None else listed(types, str.lower)
             raise DescriptorError(
                 f"{field}: NumPy type {element} has no DirectML data type; allowed are {names}"
-                + (conversion(name, taken) if of_input else "")
+                + (conversion(name, types) if of_input else "")
             )
         return cls[name.upper()]
 

@@ -137,7 +137,7 @@ def feature_level(desc: OperatorDesc) -> str | None:
         name += f" {desc.function.name}"
     tensors = {field: tensor.data_type for field, tensor in vars(desc).items() if isinstance(tensor, TensorDesc)}
     for level, brought in FEATURE_LEVELS.get(name, {}).items():
-        tensors = {field: each for field, each in tensors.items() if each not in brought.get(field, ())}
+        tensors = {field: data_type for field, data_type in tensors.items() if data_type not in brought.get(field, ())}
         if not tensors:
             return level
     return None

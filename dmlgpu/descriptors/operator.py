@@ -171,6 +171,6 @@ class OperatorDesc:
         sizes = getattr(self, field).sizes
         if len(sizes) != len(expected):
             raise self._error(f"{field}.sizes", f"{sizes} has {len(sizes)} dimensions; expected {expected}, {why}")
-        for i, (size, wanted) in enumerate(zip(sizes, expected, strict=True)):
-            if size != wanted:
-                raise self._error(f"{field}.sizes[{i}]", f"{size} is wrong; expected {wanted} of {expected}, {why}")
+        for i, size in enumerate(expected):
+            if sizes[i] != size:
+                raise self._error(f"{field}.sizes[{i}]", f"{sizes[i]} is wrong; expected {size} of {expected}, {why}")

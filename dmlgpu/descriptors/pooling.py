@@ -525,11 +525,11 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
         sizes = cls._window_counts(source, fields, output_sizes)
         target = cls._packed("output_tensor", source, sizes, data_type)
         packed = tuple([size if axis == 1 else 1 for axis, size in enumerate(source.sizes)]) if per_channel else (1,)
-        given = {
+        sides = {
             "input": (source, input_scale_tensor, input_zero_point_tensor),
             "output": (target, output_scale_tensor, output_zero_point_tensor),
         }
-        for side, (data, scale, zero_point) in given.items():
+        for side, (data, scale, zero_point) in sides.items():
             if scale is None:
                 scale = TensorDesc(DataType.FLOAT32, packed)
                 zero_point = TensorDesc(data.data_type, packed) if zero_point is None else zero_point

@@ -273,23 +273,23 @@ class TensorDesc:
         if any(stride == 0 for stride, _ in dims) or self.reach < self.element_count:
             return True
         # `sums` has the values of |d . stride| for the strides so far that the smaller ones can bring back to 0: d and
-        # -d are equivalent; d = 0 is left out. The largest stride comes first: if it exceeds `rest`, the most that the
+        # -d are equivalent; d = 0 is left out. The largest stride comes first: if it exceeds `reach`, the most that the
         # smaller ones add up to, its d must be 0.
         sums: set[int] = set()
-        work, rest = 0, self.reach - 1
+        work, reach = 0, self.reach - 1
         for stride, limit in dims:
-            rest -= limit * stride
-            found: set[int] = set()
-            for each in (0, *sums):
-                first = 1 if each == 0 else max(-limit, -((rest + each) // stride))
-                differences = range(first, min(limit, (rest - each) // stride) + 1)
+            reach -= limit * stride
+            new_sums: set[int] = set()
+            for total in (0, *sums):
+                first = 1 if total == 0 else max(-limit, -((reach + total) // stride))
+                differences = range(first, min(limit, (reach - total) // stride) + 1)
                 work += 1 + len(differences)
                 if work > _MOST_WORK:
                     return None
-                found.update(abs(each + d * stride) for d in differences)
-            if 0 in found:
+                new_sums.update(abs(total + d * stride) for d in differences)
+            if 0 in new_sums:
                 return True
-            sums = found
+            sums = new_sums
         return False
 
     def __repr__(self) -> str:
@@ -379,7 +379,7 @@ def write(desc: TensorDesc, field: str, x: Array, memory: Bytes) -> None:
     if desc.overlaps is not False:
         # Where both strides are 0, the dimension has one element: it is written and compared once.
         strides = zip(desc.element_strides, x.strides, strict=True)
-        once = tuple(slice(1 if there == here == 0 else None) for there, here in strides)
+        once = tuple(slice(1 if target_stride == x_stride == 0 else None) for target_stride, x_stride in strides)
         target, x = target[once], x[once]
     x = x.astype(np.uint8) if x.dtype == np.bool_ else x  # a bool's byte may be neither 0 nor 1
     target[...] = x

@@ -100,21 +100,21 @@ class Window(NamedTuple):
             if empty.any():
                 return first + int(empty.argmax())
         # The others have elements unless they begin after the last one.
-        behind = self.first_from(self.size)
-        return behind if max(behind, leading) < count else None
+        trailing = self.first_from(self.size)
+        return trailing if max(trailing, leading) < count else None
 
     # Elements of windows, and windows over elements
 
     def part(self, windows: range) -> tuple[int, Self]:
         """The first element that some windows need, and these windows over the elements from there on."""
-        begin, behind = self.begin(windows.start), self.begin(windows.stop - 1) + self.extent
+        begin, stop = self.begin(windows.start), self.begin(windows.stop - 1) + self.extent
         # Windows may lack the last elements, or be after them.
         first = min(max(0, -(-begin // self.base_dilation)), self.size - 1)
-        end = min(self.size, (behind - 1) // self.base_dilation + 1)
+        end = min(self.size, (stop - 1) // self.base_dilation + 1)
         return first, self._replace(
             size=end - first,
             start_padding=first * self.base_dilation - begin,
-            end_padding=max(0, min(self.end_padding, behind - (self.size - 1) * self.base_dilation - 1)),
+            end_padding=max(0, min(self.end_padding, stop - (self.size - 1) * self.base_dilation - 1)),
             output_size=len(windows),
         )
 

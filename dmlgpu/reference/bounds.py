@@ -61,11 +61,11 @@ def bounds(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = Execution
         For each output an array of float64 of its sizes: the largest allowed difference of each element, inf if any
         result is allowed. None: each element has the oracle's bits.
     """
-    found = bounds_of(desc.canonical())
-    if found is None or is_exact(desc, flags):
+    function = bounds_of(desc.canonical())
+    if function is None or is_exact(desc, flags):
         return (None,) * len(desc.outputs)
     with np.errstate(all="ignore"):
-        return found(*inputs)
+        return function(*inputs)
 
 
 @singledispatch

@@ -30,15 +30,15 @@ def max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
     """The maxima, and their indices if the descriptor has a tensor for them."""
     sizes = desc.output_tensor.sizes
     best, where = np.zeros(sizes, x.dtype), np.zeros(sizes, np.int64)
-    found = np.zeros(sizes, bool)
+    has_champion = np.zeros(sizes, bool)
     position = np.arange(x.size, dtype=np.int64).reshape(x.shape)
     for windows, elements in _elements(desc, x.shape):
         value, champion = x[elements], best[windows]
         # A later element wins if it is greater, or if it is the first NaN.
-        wins = ~found[windows] | (value > champion) | ((value != value) & (champion == champion))
+        wins = ~has_champion[windows] | (value > champion) | ((value != value) & (champion == champion))
         best[windows] = np.where(wins, value, champion)
         where[windows] = np.where(wins, position[elements], where[windows])
-        found[windows] = True
+        has_champion[windows] = True
     if desc.output_indices_tensor is None:
         return (best,)
     return best, where.astype(desc.output_indices_tensor.data_type.numpy)
@@ -103,10 +103,10 @@ def quantized_average_pooling(
     desc: QuantizedLinearAveragePoolingOperatorDesc, x: Array, *parameters: Array
 ) -> tuple[Array, ...]:
     """The averages, in integers and fractions."""
-    given = dict(zip(desc.input_fields[1:], parameters, strict=True))
+    arrays = dict(zip(desc.input_fields[1:], parameters, strict=True))
 
     def of_channels(field: str) -> list[Any]:
-        values = given[field].reshape(-1).tolist() if field in given else [0]
+        values = arrays[field].reshape(-1).tolist() if field in arrays else [0]
         return values * x.shape[1] if len(values) == 1 else values
 
     zero_points = np.reshape(of_channels("input_zero_point_tensor"), (-1, *(1,) * (x.ndim - 2)))
@@ -129,8 +129,8 @@ def _rounded_quotients(totals: Array, divisors: Array, input_scale: float, outpu
         return np.nan_to_num(limits, nan=0, posinf=1000, neginf=-1000).astype(np.int64)
     ratio = Fraction(input_scale) / Fraction(output_scale)
     dividends, divisors = totals.astype(object) * ratio.numerator, divisors.astype(object) * ratio.denominator
-    whole, rest = dividends // divisors, dividends % divisors
-    rounds_up = (2 * rest > divisors) | ((2 * rest == divisors) & (whole % 2 == 1))
+    whole, remainders = dividends // divisors, dividends % divisors
+    rounds_up = (2 * remainders > divisors) | ((2 * remainders == divisors) & (whole % 2 == 1))
     quotients: Array = np.clip(whole + rounds_up, -1000, 1000).astype(np.int64)
     return quotients
 
@@ -231,9 +231,8 @@ def winners(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, Ar
     if desc.indices_tensor is not None:
         return inputs[0], _inside(desc, inputs[1])
     x, gradient = inputs
-    target, indices = (
-        TensorDesc(each, desc.input_gradient_tensor.sizes) for each in (desc.input_tensor.data_type, DataType.UINT32)
-    )
+    sizes = desc.input_gradient_tensor.sizes
+    target, indices = TensorDesc(desc.input_tensor.data_type, sizes), TensorDesc(DataType.UINT32, sizes)
     pooled = MaxPooling2OperatorDesc(
         desc.input_tensor, target, indices, desc.strides, desc.window_size, desc.start_padding, desc.end_padding,
         desc.dilations,
@@ -245,15 +244,15 @@ def _inside(desc: MaxPoolingGradOperatorDesc, indices: Array) -> Array:
     """The indices between the first and the last element of their windows; the others become -1."""
     sizes = desc.output_gradient_tensor.sizes
     inside = indices < desc.output_gradient_tensor.element_count
-    found = np.where(inside, indices, 0).astype(np.int64)
-    places: Sequence[Array] = np.unravel_index(found, sizes)
+    indices = np.where(inside, indices, 0).astype(np.int64)
+    places: Sequence[Array] = np.unravel_index(indices, sizes)
     windows: Sequence[Array] = np.indices(indices.shape, sparse=True)
     inside &= (places[0] == windows[0]) & (places[1] == windows[1])
     rows = zip(places[2:], windows[2:], desc.strides, desc.start_padding, desc.window_size, desc.dilations, strict=True)
     for place, window, stride, start, size, dilation in rows:
         offset = place - (window * stride - start)
         inside &= (offset >= 0) & (offset <= (size - 1) * dilation)
-    return np.where(inside, found, -1)
+    return np.where(inside, indices, -1)
 
 
 def scattered(desc: MaxPoolingGradOperatorDesc, where: Array, terms: Array) -> Array:

@@ -114,8 +114,8 @@ def _exact_squares(row: Array, *, root: bool) -> np.floating[Any]:
     if not root:
         return nearest(Fraction(total, 1 << 298), row.dtype)
     # 64 more bits of the root, and a sticky bit for the rest: no tie of floats has as many.
-    found = math.isqrt(total << 128)
-    return nearest(Fraction(2 * found + (found**2 != total << 128), 1 << 149 + 65), row.dtype)
+    floor = math.isqrt(total << 128)
+    return nearest(Fraction(2 * floor + (floor**2 != total << 128), 1 << 149 + 65), row.dtype)
 
 
 def _exact_sum(row: Array, count: int) -> np.floating[Any]:
@@ -205,11 +205,11 @@ def _product(rows: Array) -> Array:
     exponents = exponents.astype(np.int64)
     while mantissas.shape[-1] > 1:
         half = mantissas.shape[-1] // 2
-        rest = slice(2 * half, None)
+        odd = slice(2 * half, None)
         product, more = np.frexp(mantissas[..., :half] * mantissas[..., half : 2 * half])
-        mantissas = np.concatenate([product, mantissas[..., rest]], -1)
+        mantissas = np.concatenate([product, mantissas[..., odd]], -1)
         exponents = np.concatenate(
-            [exponents[..., :half] + exponents[..., half : 2 * half] + more, exponents[..., rest]], -1
+            [exponents[..., :half] + exponents[..., half : 2 * half] + more, exponents[..., odd]], -1
         )
     return np.ldexp(mantissas[..., 0], exponents[..., 0].clip(-2000, 2000).astype(np.int32))
 
