@@ -316,7 +316,7 @@ def _needed(windows: Window, sizes: Sequence[int]) -> Cuts:
     ends = [*itertools.accumulate(sizes)]
     # For each chunk, the first output whose window begins after it.
     cuts = {min(windows.first_from(end), windows.output_size) for end in ends}
-    found = []
+    ranges = []
     for begin, end in itertools.pairwise(sorted(cuts | {0})):
         source = elements_of(windows, slice(begin, end))
         numbers = range(bisect_right(ends, source.start), bisect_left(ends, source.stop) + 1)
@@ -324,8 +324,8 @@ def _needed(windows: Window, sizes: Sequence[int]) -> Cuts:
         for i in numbers:
             first = ends[i] - sizes[i]
             parts.append((i, slice(max(source.start - first, 0), min(source.stop, ends[i]) - first)))
-        found.append((slice(begin, end), parts))
-    return found
+        ranges.append((slice(begin, end), parts))
+    return ranges
 
 
 def _pool(pooling: Pooling, device: Selector, region: Region, counts: Sequence[int], *parts: Array) -> Any:
@@ -404,16 +404,16 @@ class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # mypy skips dist
 
 def _names(devices: Sequence[int | str] | None) -> list[str]:
     """The names by which worker processes select their devices."""
-    found = drivers.devices()
+    infos = drivers.devices()
     if devices is None:
-        gpus = [info for info in found if info.type != "cpu"]
-        chosen = gpus if gpus and setting("DMLGPU_DEVICE") is None else [drivers.default(found)]
+        gpus = [info for info in infos if info.type != "cpu"]
+        chosen = gpus if gpus and setting("DMLGPU_DEVICE") is None else [drivers.default(infos)]
     elif isinstance(devices, (list, tuple)):
-        chosen = [drivers.choose(found, wanted) for wanted in devices]
+        chosen = [drivers.choose(infos, selector) for selector in devices]
     else:
         raise TypeError(f"devices: {devices!r} is not allowed; give a list of indices, parts of names or UUIDs")
     if not chosen:
         raise ValueError(f"devices: {devices!r} is empty; leave it out for all GPUs")
-    uuids = [info.uuid for info in found]
+    uuids = [info.uuid for info in infos]
     # Several CPU drivers may have the same UUID.
     return [info.uuid if uuids.count(info.uuid) == 1 else str(info.index) for info in chosen]

@@ -70,7 +70,7 @@ class _Call:
 
     def __init__(self, node: onnx.NodeProto, values: dict[str, Value], booleans: set[str], device: Device) -> None:
         self.name = _name_of(node)
-        self.attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+        self.attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         self.outputs, self.device = tuple(node.output), device
         self._inputs, self._values, self._booleans = tuple(node.input), values, booleans
 
@@ -171,8 +171,8 @@ def _reduce(function: F, call: _Call) -> Sequence[Value]:
 def _geometry(call: _Call, rank: int) -> tuple[list[int], ...]:
     """A window over `rank` dimensions: its sizes, strides, start padding, end padding and dilations."""
     defaults = {"kernel_shape": [], "strides": [1] * rank, "dilations": [1] * rank, "pads": [0] * 2 * rank}
-    found = {name: [*call.attributes.get(name, default)] for name, default in defaults.items()}
-    for name, entries in found.items():
+    attributes = {name: [*call.attributes.get(name, default)] for name, default in defaults.items()}
+    for name, entries in attributes.items():
         least = int(name != "pads")
         if len(entries) != (rank if least else 2 * rank):
             raise UnsupportedError(f"{call.name}: {name} {entries} does not match {rank} spatial dimensions")
@@ -180,7 +180,7 @@ def _geometry(call: _Call, rank: int) -> tuple[list[int], ...]:
             raise UnsupportedError(
                 f"{call.name}: {name} {entries} is not allowed; allowed are integers from {least} on"
             )
-    window_size, strides, dilations, pads = found.values()
+    window_size, strides, dilations, pads = attributes.values()
     return window_size, strides, pads[:rank], pads[rank:], dilations
 
 
@@ -232,8 +232,8 @@ def _pool(function: Callable[..., Any], call: _Call, **options: Any) -> Sequence
     if x.ndim == 3:
         x = x.reshape(*x.shape[:2], 1, x.shape[2])
         windows.insert(0, Window(1, 1))
-    found = function(x, **arguments_of(windows), **options, device=call.device)
-    return [result.reshape(*sizes) for result in (found if isinstance(found, tuple) else (found,))]
+    results = function(x, **arguments_of(windows), **options, device=call.device)
+    return [result.reshape(*sizes) for result in (results if isinstance(results, tuple) else (results,))]
 
 
 def _max_pool(call: _Call) -> Sequence[Value]:
@@ -307,14 +307,14 @@ def _max_unpool(call: _Call) -> Sequence[Value]:
             f"with {x.shape[:2]}"
         )
     # Indices are row-major over the whole output, so its spatial dimensions can be merged into one.
-    source, places = (each.reshape(*x.shape[:2], 1, math.prod(x.shape[2:])) for each in (x, indices))
+    source, places = (array.reshape(*x.shape[:2], 1, math.prod(x.shape[2:])) for array in (x, indices))
     result = functions.max_unpooling(source, places, (1, math.prod(sizes[2:])), device=call.device)
     return [result.reshape(*sizes)]
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
     """The values of initializers and of Constant nodes, by name."""
-    found = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
             (attribute,) = node.attribute
@@ -322,8 +322,8 @@ def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
                 raise UnsupportedError(f"{_name_of(node)}: its attribute {attribute.name} is not supported")
             value = onnx.helper.get_attribute_value(attribute)
             is_tensor = attribute.name == "value"
-            found[node.output[0]] = onnx.numpy_helper.to_array(value) if is_tensor else np.asarray(value, np.int64)
-    return found
+            constants[node.output[0]] = onnx.numpy_helper.to_array(value) if is_tensor else np.asarray(value, np.int64)
+    return constants
 
 
 _NAMES = {F.AVERAGE: "Mean", F.MULTIPLY: "Prod"}
@@ -363,22 +363,22 @@ def _operator(domain: str, name: str) -> str:
 
 def _unknown(model: onnx.ModelProto) -> list[str]:
     """The nodes that dmlgpu cannot compute: unknown operators, and those that functions of the model replace."""
-    known = {*_OPERATORS, "Constant"} - {_operator(each.domain, each.name) for each in model.functions}
+    known = {*_OPERATORS, "Constant"} - {_operator(function.domain, function.name) for function in model.functions}
     return [_name_of(node) for node in model.graph.node if _operator(node.domain, node.op_type) not in known]
 
 
 def _check_types(graph: onnx.GraphProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Raises an UnsupportedError if an input of a node has a known type that its operator does not accept."""
     types = {name: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in constants.items()}
-    for each in graph.input:
-        if 0 not in _sizes(each.type.tensor_type):  # an empty input may have any type: nothing is computed
-            types.setdefault(each.name, each.type.tensor_type.elem_type)
+    for info in graph.input:
+        if 0 not in _sizes(info.type.tensor_type):  # an empty input may have any type: nothing is computed
+            types.setdefault(info.name, info.type.tensor_type.elem_type)
     integer = onnx.TensorProto.INT64
     for node in graph.node:
         if node.op_type == "Constant":
             continue
         table = _OPERATORS[_operator(node.domain, node.op_type)][0]
-        allowed = [onnx.helper.np_dtype_to_tensor_dtype(each.numpy) for each in table["input_tensor"]]
+        allowed = [onnx.helper.np_dtype_to_tensor_dtype(data_type.numpy) for data_type in table["input_tensor"]]
         if DataType.UINT8 in table["input_tensor"] and node.domain != "com.microsoft":
             allowed.append(onnx.TensorProto.BOOL)
         _check_type(node, 0, types, allowed)
@@ -416,7 +416,7 @@ def _checked(x: Any, name: str, kind: onnx.TypeProto.Tensor) -> np.ndarray[Any, 
         if array.dtype.name != dtype.name:  # names do not depend on the byte order
             raise TypeError(f"input {name}: {array.dtype} is not allowed; the model takes {dtype}")
     fits = len(sizes) == array.ndim and all(
-        size == given or isinstance(size, str) for size, given in zip(sizes, array.shape, strict=True)
+        declared == size or isinstance(declared, str) for declared, size in zip(sizes, array.shape, strict=True)
     )
     if kind.HasField("shape") and not fits:
         raise ValueError(f"input {name}: shape {array.shape} is not allowed; the model takes {tuple(sizes)}")
@@ -432,18 +432,18 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
             raise ValueError(f"device: {device!r} is not supported; allowed are CPU, VULKAN and VULKAN:SELECTOR")
         if unknown := _unknown(model):
             raise UnsupportedError(f"dmlgpu lacks operators of this model: {', '.join(unknown)}")
-        if sparse := [each.values.name for each in graph.sparse_initializer]:
+        if sparse := [tensor.values.name for tensor in graph.sparse_initializer]:
             raise UnsupportedError(f"sparse initializers are not supported: {', '.join(sparse)}")
-        if others := [each.name for each in graph.input if each.type.WhichOneof("value") not in (None, "tensor_type")]:
+        if others := [info.name for info in graph.input if info.type.WhichOneof("value") not in (None, "tensor_type")]:
             raise UnsupportedError(f"inputs other than tensors are not supported: {', '.join(others)}")
         self._constants = _constants(graph)
         _check_types(graph, self._constants)
         selector = device.partition(":")[2]
         self.device = open_device(int(selector) if selector.isdecimal() else selector or None)
         self._nodes = [node for node in graph.node if node.op_type != "Constant"]
-        self._outputs, self.executions = [each.name for each in graph.output], 0
+        self._outputs, self.executions = [info.name for info in graph.output], 0
         self._results = base.namedtupledict("Outputs", self._outputs)
-        self._types = {each.name: each.type.tensor_type for each in graph.input}
+        self._types = {info.name: info.type.tensor_type for info in graph.input}
         self._inputs = [name for name in self._types if name not in self._constants]
 
     def run(self, inputs: Any) -> tuple[Any, ...]:
@@ -459,17 +459,17 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
             DescriptorError: an operator does not take its inputs, or an input is masked.
             DeviceError: the device is closed.
         """
-        values: dict[str, Value] = {**self._constants, **self._given(inputs)}
+        values: dict[str, Value] = {**self._constants, **self._by_name(inputs)}
         booleans: set[str] = set()
         with self.device.batch():
             for node in self._nodes:
                 call = _Call(node, values, booleans, self.device)
                 call.finish(_OPERATORS[_operator(node.domain, node.op_type)][1](call))
                 self.executions += 1
-        found = (np.array(values[name], bool if name in booleans else None) for name in self._outputs)
-        return self._results(*found)  # type: ignore[no-any-return]
+        outputs = (np.array(values[name], bool if name in booleans else None) for name in self._outputs)
+        return self._results(*outputs)  # type: ignore[no-any-return]
 
-    def _given(self, inputs: Any) -> dict[str, np.ndarray[Any, Any]]:
+    def _by_name(self, inputs: Any) -> dict[str, np.ndarray[Any, Any]]:
         if isinstance(inputs, Mapping):
             names, arrays = [*inputs], [*inputs.values()]
             wrong = "" if {*self._inputs} <= {*names} <= {*self._types} else f"not {names}"
@@ -541,14 +541,14 @@ class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
         model = _loaded(model)
         complete = onnx.ModelProto()
         complete.CopyFrom(model)
-        for each in (*complete.graph.input, *complete.graph.output):
-            if each.type.HasField("tensor_type"):
-                each.type.tensor_type.shape.SetInParent()  # ONNX's checker requires it; other tools leave it out
+        for info in (*complete.graph.input, *complete.graph.output):
+            if info.type.HasField("tensor_type"):
+                info.type.tensor_type.shape.SetInParent()  # ONNX's checker requires it; other tools leave it out
         super().prepare(complete, device, **kwargs)
         latest = onnx.defs.onnx_opset_version()
-        for each in model.opset_import:
-            if each.domain in _DOMAINS and each.version > latest:
-                raise UnsupportedError(f"opset {each.version} is newer than {latest}, of onnx {onnx.__version__}")
+        for opset in model.opset_import:
+            if opset.domain in _DOMAINS and opset.version > latest:
+                raise UnsupportedError(f"opset {opset.version} is newer than {latest}, of onnx {onnx.__version__}")
         return Representation(model, device)
 
     @classmethod
@@ -564,7 +564,7 @@ class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
             3.0
         """
         super().run_node(node, inputs, device, outputs_info, **kwargs)
-        names = ([onnx.ValueInfoProto(name=name) for name in each if name] for each in (node.input, node.output))
+        names = ([onnx.ValueInfoProto(name=name) for name in side if name] for side in (node.input, node.output))
         graph = onnx.helper.make_graph([node], "node", *names)
         return Representation(onnx.helper.make_model(graph), device).run(inputs)
 

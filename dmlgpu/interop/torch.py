@@ -96,7 +96,7 @@ def max_pool1d(
         tensor([[3., 4.]])
     """
     pooled = _max_pool("max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-    return tuple(each.squeeze(-2) for each in pooled) if return_indices else pooled.squeeze(-2)
+    return tuple(result.squeeze(-2) for result in pooled) if return_indices else pooled.squeeze(-2)
 
 
 def max_pool2d(
@@ -197,7 +197,7 @@ def adaptive_max_pool1d(input: Tensor, output_size: Entries | None, return_indic
     """
     window = _window_of("adaptive_max_pool1d", 1, input, output_size)
     pooled = _max_pool("adaptive_max_pool1d", 1, input, window, None, 0, 1, False, return_indices)
-    return tuple(each.squeeze(-2) for each in pooled) if return_indices else pooled.squeeze(-2)
+    return tuple(result.squeeze(-2) for result in pooled) if return_indices else pooled.squeeze(-2)
 
 
 def adaptive_max_pool2d(input: Tensor, output_size: Entries | None, return_indices: bool = False) -> Any:
@@ -353,20 +353,21 @@ def roi_pool(
     name = "roi_pool"
     _check(name, input, _FLOATS)
     is_list = isinstance(boxes, (list, tuple))
-    given: list[Any] = [*boxes] if is_list else [boxes]
-    for each in given:
-        _check(name, each, field="boxes")
-        if each.dtype != input.dtype:
-            raise TypeError(f"{name}: boxes is of {each.dtype}; allowed is {input.dtype}, as input")
-        if each.ndim != 2 or each.shape[1] != (4 if is_list else 5):
+    tensors: list[Any] = [*boxes] if is_list else [boxes]
+    for tensor in tensors:
+        _check(name, tensor, field="boxes")
+        if tensor.dtype != input.dtype:
+            raise TypeError(f"{name}: boxes is of {tensor.dtype}; allowed is {input.dtype}, as input")
+        if tensor.ndim != 2 or tensor.shape[1] != (4 if is_list else 5):
             allowed = "(L, 4) of each batch entry" if is_list else "(K, 5)"
-            raise ValueError(f"{name}: boxes of {tuple(each.shape)} are not allowed; allowed are {allowed}")
+            raise ValueError(f"{name}: boxes of {tuple(tensor.shape)} are not allowed; allowed are {allowed}")
     if input.ndim != 4:
         raise ValueError(f"{name}: input has {input.ndim} dimensions; allowed are 4")
     if is_list:
-        given = [input.new_empty(0, 5), *(functional.pad(each, (1, 0), value=i) for i, each in enumerate(given))]
+        numbered = (functional.pad(tensor, (1, 0), value=i) for i, tensor in enumerate(tensors))
+        tensors = [input.new_empty(0, 5), *numbered]
     size = _entries(name, "output_size", output_size, 2, 1)
-    return _roi_pooling(input, torch.cat(given), size, spatial_scale)
+    return _roi_pooling(input, torch.cat(tensors), size, spatial_scale)
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -605,11 +606,11 @@ def _is_int(value: Any) -> bool:  # not a bool; also a SymInt while PyTorch trac
 
 def _entries(name: str, field: str, value: Any, rank: int, least: int) -> list[int]:
     """An argument as one entry for each spatial dimension."""
-    given = [*value] if isinstance(value, (list, tuple)) else [value]
-    if len(given) not in (1, rank) or not all(_is_int(entry) and entry >= least for entry in given):
+    entries = [*value] if isinstance(value, (list, tuple)) else [value]
+    if len(entries) not in (1, rank) or not all(_is_int(entry) and entry >= least for entry in entries):
         counts = "is 1 integer" if rank == 1 else f"are 1 or {rank} integers"
         raise ValueError(f"{name}: {field}={value} is not allowed; allowed {counts} from {least} on")
-    return given * (rank // len(given))
+    return entries * (rank // len(entries))
 
 
 def _window_of(name: str, rank: int, x: Tensor, output_size: Any) -> list[int]:
@@ -617,9 +618,9 @@ def _window_of(name: str, rank: int, x: Tensor, output_size: Any) -> list[int]:
     _check(name, x)
     if x.ndim not in (rank + 1, rank + 2):
         raise ValueError(f"{name}: input has {x.ndim} dimensions; allowed are {rank + 1} and {rank + 2}")
-    given, sizes = [*output_size] if isinstance(output_size, (list, tuple)) else [output_size] * rank, x.shape[-rank:]
-    counts = [size if count is None else count for size, count in zip(sizes, given, strict=False)]
-    if len(given) != rank or not all(
+    entries, sizes = [*output_size] if isinstance(output_size, (list, tuple)) else [output_size] * rank, x.shape[-rank:]
+    counts = [size if count is None else count for size, count in zip(sizes, entries, strict=False)]
+    if len(entries) != rank or not all(
         _is_int(n) and n > 0 and size % n == 0 for size, n in zip(sizes, counts, strict=True)
     ):
         advice = f"allowed are {rank} divisors of {tuple(sizes)}, as all windows have one size"
@@ -704,9 +705,9 @@ def _reduced(name: str, x: Tensor, dim: Any, keepdim: bool, types: Sequence[torc
 def _axes(name: str, x: Tensor, dim: Any, dims: Sequence[Any]) -> list[int]:
     """The axes of the argument `dim`, whose entries are `dims`."""
     rank = x.ndim or 1
-    if not all(_is_int(each) and -rank <= each < rank for each in dims):
+    if not all(_is_int(axis) and -rank <= axis < rank for axis in dims):
         raise IndexError(f"{name}: dim={dim} is not allowed; allowed are integers from {-rank} to {rank - 1}")
-    return [each % rank for each in dims]
+    return [axis % rank for axis in dims]
 
 
 # The operators of torch.library: `fake` returns results without values, for tracing; `save` keeps inputs of `backward`.
@@ -717,12 +718,12 @@ def _operator(function: Any, parameters: str, results: str, fake: Any, save: Any
     names = [parameter.split()[1] for parameter in parameters.split(", ")]
 
     def run(*arguments: Any) -> Any:
-        given = (x.numpy() if isinstance(x, Tensor) else tuple(x) if isinstance(x, list) else x for x in arguments)
-        options = dict(zip(names, given, strict=True))
+        values = (x.numpy() if isinstance(x, Tensor) else tuple(x) if isinstance(x, list) else x for x in arguments)
+        options = dict(zip(names, values, strict=True))
         if "start_padding" in options:
             options["padding"] = tuple(zip(options.pop("start_padding"), options.pop("end_padding"), strict=True))
-        found = function(**options)
-        return tuple(map(torch.from_numpy, found)) if isinstance(found, tuple) else torch.from_numpy(found)
+        result = function(**options)
+        return tuple(map(torch.from_numpy, result)) if isinstance(result, tuple) else torch.from_numpy(result)
 
     name, schema = f"dmlgpu::{function.__name__}", f"({parameters}) -> {results}"
     operator = torch.library.custom_op(name, run, mutates_args=(), device_types="cpu", schema=schema)
@@ -742,8 +743,8 @@ def max_pooling(x: Any, output_indices: bool, **window: Any) -> Any:
 
 def max_pooling_grad(x: Any, gradient: Any, indices: Any, **window: Any) -> Any:
     """`functions.max_pooling_grad` with the indices of `max_pooling`, if there are any."""
-    given = indices.view(np.uint32) if indices.size else None
-    return functions.max_pooling_grad(x, gradient, **window, indices=given)
+    indices = indices.view(np.uint32) if indices.size else None
+    return functions.max_pooling_grad(x, gradient, **window, indices=indices)
 
 
 def lp_pooling(x: Any, p: int, **window: Any) -> Any:
@@ -815,8 +816,8 @@ def _save_maxima(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _max_backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     x, indices = ctx.saved_tensors
-    found = None if gradient is None else _max_pooling_grad(x, gradient, indices, *ctx.window)
-    return found, *[None] * 7
+    x_gradient = None if gradient is None else _max_pooling_grad(x, gradient, indices, *ctx.window)
+    return x_gradient, *[None] * 7
 
 
 def _save_lp(ctx: Any, inputs: Any, output: Any) -> None:
@@ -825,7 +826,7 @@ def _save_lp(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _lp_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    x, norms = (each.float() for each in ctx.saved_tensors)
+    x, norms = (tensor.float() for tensor in ctx.saved_tensors)
     # The gradient of a norm is (x / norm) ** (p - 1), and of a sum that of the average times the window size.
     shares = (gradient * math.prod(ctx.window[0]) / norms ** (ctx.p - 1)).where(norms != 0, 0)
     powers = x ** (ctx.p - 1) * _average_pooling_grad(shares, x.shape, *ctx.window, True)

@@ -103,8 +103,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
             parser.error(f"{argument!r} is not allowed; remove the character 0")
     first = argv[0] if argv else ""
     if first.startswith("-") and not any(option.startswith(first) for option in parser._option_string_actions):
-        nearest = _nearest(first, {option for each in commands.values() for option in each._option_string_actions})
-        owners = [name for name, each in commands.items() if nearest in each._option_string_actions]
+        options = {option for command in commands.values() for option in command._option_string_actions}
+        nearest = _nearest(first, options)
+        owners = [name for name, command in commands.items() if nearest in command._option_string_actions]
         of = f"{nearest} of {', '.join(owners)}" if nearest else ""
         parser.error(f"put a command before {first}{_hint(of)}")
     if first and not first.startswith("-") and first not in commands:
@@ -668,7 +669,7 @@ def _stream(args: argparse.Namespace) -> int:
 
     function = getattr(dmlgpu, args.function)
     _, *parameters = inspect.signature(function).parameters.values()
-    allowed = [explain.Argument.of(each, args.function) for each in parameters if each.name not in ("out", "device")]
+    allowed = [explain.Argument.of(p, args.function) for p in parameters if p.name not in ("out", "device")]
     arguments = explain.named(args.function, args.arguments, allowed)
     try:
         x = open_npy(args.file)
@@ -710,13 +711,13 @@ def _stream(args: argparse.Namespace) -> int:
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Raises a DescriptorError, before anything is computed, if a result cannot be written to its file."""
-    taken = set()
+    paths = set()
     for output in args.output or ():
         where = f"--output: {shown(output)}"
         path = os.path.join(os.path.realpath(os.path.dirname(output)), os.path.basename(output))
         if not output.lower().endswith(".npy"):
             raise DescriptorError(f"{where} is not allowed; allowed are .npy files")
-        if path in taken:
+        if path in paths:
             raise DescriptorError(f"{where} is given twice; each result needs a file of its own")
         if os.path.exists(path) and os.path.samefile(path, args.file):
             raise DescriptorError(f"{where} is the input file; give another one")
@@ -724,7 +725,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
             raise DescriptorError(f"{where} exists; overwrite it with --force")
         if os.path.exists(path) and not os.path.isfile(path):
             raise DescriptorError(f"{where} exists and is not a file; allowed are .npy files")
-        taken.add(path)
+        paths.add(path)
 
 
 def _doctor(args: argparse.Namespace) -> int:

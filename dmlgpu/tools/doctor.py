@@ -69,14 +69,14 @@ def examine() -> Report:
     """Examines Kompute, NumPy, shaders, loader, drivers, devices and settings, and checks results of every device."""
     loader = [*_loader()]
     infos, together = _devices() if loader[0].state == OK else ([], [])
-    found = [_numpy(), _kompute(), _shaders(), *_settings(), *loader, *together]
+    findings = [_numpy(), _kompute(), _shaders(), *_settings(), *loader, *together]
     for info in infos:
-        found += _device(info)
-    findings = [_printable(finding) for finding in found]
+        findings += _device(info)
+    findings = [_printable(finding) for finding in findings]
     versions = {name: _version(name) for name in ("dmlgpu", "kp", kompute_module.PACKAGE, "numpy", "vulkan")}
     versions |= {"python": platform.python_version(), "platform": platform.platform()}
     environment = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES)}
-    return Report(all(each.state != BROKEN for each in findings), findings, versions, environment, infos)
+    return Report(all(finding.state != BROKEN for finding in findings), findings, versions, environment, infos)
 
 
 def _printable(finding: Finding) -> Finding:
@@ -126,11 +126,11 @@ def answer(task: str, *arguments: str) -> None:
     with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)
         try:
-            found = _TASKS[task](*arguments), ""
+            result, problem = _TASKS[task](*arguments), ""
         except Exception as error:
             known = isinstance(error, (DeviceError, SettingError))
-            found = None, str(error) if known else f"{type(error).__name__}: {error}"
-        json.dump(found, output)
+            result, problem = None, str(error) if known else f"{type(error).__name__}: {error}"
+        json.dump((result, problem), output)
 
 
 def _check(index: str) -> tuple[int, str]:
@@ -260,14 +260,14 @@ def _devices() -> tuple[list[DeviceInfo], list[Finding]]:
 
 
 def _default(infos: list[DeviceInfo]) -> Finding:
-    wanted = setting("DMLGPU_DEVICE")
+    selector = setting("DMLGPU_DEVICE")
     try:
-        chosen = choose(tuple(infos), wanted)
+        chosen = choose(tuple(infos), selector)
     except DeviceError as error:
         return Finding("DMLGPU_DEVICE", BROKEN, str(error), "unset it, or set it to one of these indices")
-    text = f"{chosen.index}: {chosen.name}" + (", by DMLGPU_DEVICE" if wanted else "")
+    text = f"{chosen.index}: {chosen.name}" + (", by DMLGPU_DEVICE" if selector else "")
     equals = [preference(info) for info in infos].count(preference(chosen))
-    if wanted or equals == 1:
+    if selector or equals == 1:
         return Finding("default device", OK, text)
     text += f", the first of {equals} devices of type {chosen.type}"
     return Finding("default device", ODD, text, "set DMLGPU_DEVICE to the index or UUID of the one you want")

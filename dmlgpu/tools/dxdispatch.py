@@ -95,10 +95,10 @@ class _Node:
         return None if node is None or node.value is None else node
 
     def __getitem__(self, name: str) -> _Node:
-        found = self.get(name)
-        if found is None:
+        node = self.get(name)
+        if node is None:
             raise self.error(f"field {name} is required")
-        return found
+        return node
 
     def member_of(self, enumeration: Any, prefix: str) -> Any:
         name = self.text().removeprefix(prefix)
@@ -209,8 +209,8 @@ def _file(source: _Node, data_type: DataType | None, folder: Path) -> tuple[Arra
         raise source.error(str(error)) from None
     if not is_npy:
         if data_type and array.size % data_type.numpy.itemsize:
-            each = f"{data_type.numpy.itemsize} of a {data_type.name}"
-            raise source.error(f"{path} has {array.size} bytes, not a multiple of the {each}")
+            unit = f"{data_type.numpy.itemsize} of a {data_type.name}"
+            raise source.error(f"{path} has {array.size} bytes, not a multiple of the {unit}")
         return array, data_type
     if data_type and kind is not data_type:
         raise source.error(f"{path} has {kind.name}, but initialValuesDataType is {data_type.name}")
@@ -218,8 +218,8 @@ def _file(source: _Node, data_type: DataType | None, folder: Path) -> tuple[Arra
 
 
 def _resource(node: _Node, folder: Path) -> _Resource:
-    given = node.get("initialValuesDataType")
-    values, data_type = _initial_values(node["initialValues"], given.data_type() if given else None, folder)
+    type_node = node.get("initialValuesDataType")
+    values, data_type = _initial_values(node["initialValues"], type_node.data_type() if type_node else None, folder)
     data = values.view(np.uint8)
     if not data.size:
         raise node["initialValues"].error("there are no values")
@@ -247,9 +247,9 @@ def _tensor(node: _Node) -> TensorDesc:
 
 
 def _check_count(node: _Node, name: str, count: int, *, required: bool = True) -> None:
-    given = node[name] if required else node.get(name)
-    if given and given.integer() != count:
-        raise given.error(f"{given.value} is wrong; the arrays have {count} entries")
+    count_node = node[name] if required else node.get(name)
+    if count_node and count_node.integer() != count:
+        raise count_node.error(f"{count_node.value} is wrong; the arrays have {count} entries")
 
 
 def _camel(field: str) -> str:
@@ -262,16 +262,16 @@ def _descriptor(node: _Node) -> OperatorDesc:
     if kind not in DESCRIPTORS:
         raise node["type"].error(f"{node['type'].value!r} is not supported; allowed are {', '.join(DESCRIPTORS)}")
     inner = node.get("desc") or node.get("Desc") or node
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for field in fields(DESCRIPTORS[kind]):  # type: ignore[arg-type]
         name = _camel(field.name)
         absent = "None" in str(field.type) and inner.get(name) is None
-        given[field.name] = None if absent else _field(field.name, inner[name])
+        arguments[field.name] = None if absent else _field(field.name, inner[name])
     for array, count in (("axes", "AxisCount"), ("window_size", "DimensionCount")):
-        if array in given:
-            _check_count(inner, count, len(given[array]))
+        if array in arguments:
+            _check_count(inner, count, len(arguments[array]))
     try:
-        return DESCRIPTORS[kind](**given)
+        return DESCRIPTORS[kind](**arguments)
     except DescriptorError as error:
         raise inner.error(str(error)) from None
 
@@ -392,8 +392,8 @@ class Model:
         kind = node["type"].text().lower()
         if kind == "dispatch":
             name = self._known(node["dispatchable"], self.operators, "dispatchable")
-            given = self._owned[name].members() | node["bindings"].members()
-            bindings = self._bindings(self.operators[name], given, node["bindings"])
+            members = self._owned[name].members() | node["bindings"].members()
+            bindings = self._bindings(self.operators[name], members, node["bindings"])
             self._dispatches.append(lambda device, options, say: self._dispatch(name, bindings, device, options, say))
             return self._dispatches[-1]
         if kind not in ("print", "writefile"):
@@ -419,11 +419,11 @@ class Model:
     def _check_targets(self, options: Options) -> None:
         """Raises a ModelError if a file would be outside the output folder, or overwrite a file without `force`."""
         folder = os.path.realpath(options.output_path)
-        taken = set()
+        paths = set()
         for target in self._targets:
             try:
                 path = os.path.realpath(options.output_path / target.text())
-                is_there = os.path.lexists(path) or path in taken
+                is_there = os.path.lexists(path) or path in paths
             except ValueError as error:
                 raise target.error(f"{shown(target.value)} is not a path: {error}") from None
             is_other = os.path.exists(path) and not os.path.isfile(path)  # a folder or a device
@@ -431,19 +431,19 @@ class Model:
                 raise target.error(f"{shown(target.value)} is not allowed; allowed are files in {folder}")
             if is_there and not options.force:
                 raise target.error(f"{path} exists or is written twice; overwrite it with --force")
-            taken.add(path)
+            paths.add(path)
 
-    def _bindings(self, desc: OperatorDesc, given: dict[str, _Node], node: _Node) -> dict[str, _Binding]:
+    def _bindings(self, desc: OperatorDesc, members: dict[str, _Node], node: _Node) -> dict[str, _Binding]:
         """The bindings of an operator's tensors, by the fields of its descriptor."""
-        wanted = {_camel(field): field for field in (*desc.input_fields, *_output_fields(desc))}
-        for name, each in given.items():
-            if name not in wanted:
-                raise each.error(f"the operator has no tensor of this name; it has {', '.join(wanted)}")
+        names = {_camel(field): field for field in (*desc.input_fields, *_output_fields(desc))}
+        for name, member in members.items():
+            if name not in names:
+                raise member.error(f"the operator has no tensor of this name; it has {', '.join(names)}")
         bound = {}
-        for name, field in wanted.items():
-            if name not in given:
+        for name, field in names.items():
+            if name not in members:
                 raise node.error(f"field {name} is required: the operator has this tensor")
-            bound[field] = self._binding(given[name], getattr(desc, field))
+            bound[field] = self._binding(members[name], getattr(desc, field))
         for field in _output_fields(desc):
             for other in bound.keys() - {field}:
                 self._check_apart(bound[field], getattr(desc, field), bound[other], getattr(desc, other))
@@ -458,7 +458,7 @@ class Model:
         name = self._known(node if isinstance(node.value, str) else node["name"], self.resources, "resource")
         resource = self.resources[name]
         if not isinstance(node.value, str) and (elements := node.get("elementOffset")):
-            size = (given := node.get("elementSizeInBytes")) and given.integer()
+            size = (size_node := node.get("elementSizeInBytes")) and size_node.integer()
             size = size or (resource.data_type.bits // 8 if resource.data_type else 0)
             if elements.integer() and not size:
                 raise node.error("elementSizeInBytes is required: the resource has elements of several types")
@@ -484,7 +484,7 @@ class Model:
             whole = self.resources[binding.resource].memory
             memory[field] = whole[binding.offset : binding.offset + tensor.size_in_bytes]
             tensors[field] = device.tensor_from_bytes(memory[field], tensor)
-        inputs, outputs = ([tensors[field] for field in each] for each in (desc.input_fields, _output_fields(desc)))
+        inputs, outputs = ([tensors[field] for field in names] for names in (desc.input_fields, _output_fields(desc)))
         operator, samples = device.compile(desc), []
         for _ in range(options.dispatch_iterations):
             start = perf_counter()
@@ -533,10 +533,10 @@ def _timings(name: str, samples: Sequence[float], options: Options) -> list[str]
     if not options.timing_verbosity:
         return [f"{title}, {_median(samples[cold:]):.4f} ms median (CPU)"]
     lines = [title]
-    for kind, taken in ("(Cold) ", samples[:cold]), ("(Hot)  ", samples[cold:]):
-        if taken:
-            figures = f"{fmean(taken):.4f} ms average, {min(taken):.4f} ms min, {_median(taken):.4f} ms median"
-            lines.append(f"CPU Timings {kind}: {len(taken)} samples, {figures}, {max(taken):.4f} ms max")
+    for kind, times in ("(Cold) ", samples[:cold]), ("(Hot)  ", samples[cold:]):
+        if times:
+            figures = f"{fmean(times):.4f} ms average, {min(times):.4f} ms min, {_median(times):.4f} ms median"
+            lines.append(f"CPU Timings {kind}: {len(times)} samples, {figures}, {max(times):.4f} ms max")
     if options.timing_verbosity > 1:
         lines.append("The timings of each iteration: ")
         lines += [f"iteration {i}: {sample:.4f} ms (CPU)" for i, sample in enumerate(samples)]

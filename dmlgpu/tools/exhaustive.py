@@ -117,11 +117,11 @@ class Section:
         # If NumPy, too, orders each element above the one before it, the winners are known without the oracle.
         rises = bool((x[1:] > x[:-1]).all())
         pairs, rows = _Input.of_pairs(device, x), _Input(device, _rows(x))
-        for given, kernel in (pairs, None), (rows, "rows"):
-            last = given.array.shape[1] - 1
+        for source, kernel in (pairs, None), (rows, "rows"):
+            last = source.array.shape[1] - 1
             for arg, direction in _STRICT if rises else _ALL:
                 winners = np.uint32(last if arg is ArgmaxOperatorDesc else 0) if rises else None
-                given.check(arg.of(given.tensor, (1,), direction), kernel, winners)
+                source.check(arg.of(source.tensor, (1,), direction), kernel, winners)
 
     def _check_thoroughly(self, device: Device, x: Array) -> None:
         pairs, rows = _Input.of_pairs(device, x), _Input(device, _decided_by_one(x))
@@ -189,16 +189,16 @@ class _Input:
         """Compares an operator's output with `winners`; None: with the oracle's output."""
         device = self.tensor.device
         operator = device.compile(desc, kernel=kernel)
-        got = operator(self.tensor).numpy()
-        wanted = reference(desc, self.array)[0] if winners is None else np.broadcast_to(winners, got.shape)
-        different = bits(got).reshape(-1) != bits(wanted).reshape(-1)
+        actual = operator(self.tensor).numpy()
+        desired = reference(desc, self.array)[0] if winners is None else np.broadcast_to(winners, actual.shape)
+        different = bits(actual).reshape(-1) != bits(desired).reshape(-1)
         if not different.any():
             return
         first = int(different.argmax())
-        taken, right = (self._element(desc, y.reshape(-1)[first], first) for y in (got, wanted))
+        chosen, expected = (self._element(desc, y.reshape(-1)[first], first) for y in (actual, desired))
         raise VerificationError(
             f"{type(desc).__name__} on device {device.info.index}: {device.info.name}, driver {device.info.driver}:\n"
-            f"it chose {taken}, the reference {right}; "
+            f"it chose {chosen}, the reference {expected}; "
             f"{np.count_nonzero(different):,} of {different.size:,} outputs differ, the first is number {first:,}\n"
             f"{operator.plan}"
         )

@@ -119,36 +119,36 @@ def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]
         raise DescriptorError("sizes: required; allowed are integers between commas")
     # By their functions; the key is None for operators other than REDUCE.
     rows = {row.options.get("function", (None,))[0]: row for row in OPERATORS if row.desc is DESCRIPTORS[kind]}
-    behind = [f"function={function}"] if function else []
-    given = named(name, [*behind, *arguments], _parameters(next(iter(rows.values()))))
-    row = rows[given.get("function")]
-    types = {each.name: each for each in row.data_types}
+    arguments = [f"function={function}", *arguments] if function else arguments
+    values = named(name, arguments, _parameters(next(iter(rows.values()))))
+    row = rows[values.get("function")]
+    types = {member.name: member for member in row.data_types}
     if data_type.upper() not in types:
         raise DescriptorError(
             f"type: {shown(data_type)} is not allowed; allowed are {listed(row.data_types, str.lower)}"
         )
     plain = *_NUMBERS, "axis", "pooled_size"
-    given = {key: value if key in plain else _sequence(value) for key, value in given.items()}
-    strides = given.pop("input_strides", None)
+    values = {key: value if key in plain else _sequence(value) for key, value in values.items()}
+    strides = values.pop("input_strides", None)
     source = TensorDesc(types[data_type.upper()], _sequence(Argument("sizes").value("sizes", sizes)), strides)
-    desc: OperatorDesc = row.desc.of(**{row.source_field: source}, **given)  # type: ignore[attr-defined]
+    desc: OperatorDesc = row.desc.of(**{row.source_field: source}, **values)  # type: ignore[attr-defined]
     return desc
 
 
 def _parameters(row: Operator) -> list[Argument]:
     """The arguments that users may pass for an operator."""
     of: Callable[..., OperatorDesc] = row.desc.of  # type: ignore[attr-defined]
-    found = {name: default for name, default in _WINDOW.items() if name in row.fields}
-    found |= {name: each.default for name, each in inspect.signature(of).parameters.items()}
+    defaults = {name: default for name, default in _WINDOW.items() if name in row.fields}
+    defaults |= {name: p.default for name, p in inspect.signature(of).parameters.items()} | {"input_strides": None}
     others = {"window", "output_data_type", "indices_data_type"} - {*row.options}
-    own = {name: default for name, default in found.items() if not name.endswith("_tensor") and name not in others}
+    names = [name for name in defaults if not name.endswith("_tensor") and name not in others]
     types = {
-        name: {each.name: each for each in values if each is not None}
+        name: {member.name: member for member in values if member is not None}
         for name, values in row.options.items()
         if name.endswith("_data_type")
     }
     words = {**_WORDS, **types}
-    return [Argument(name, default, words.get(name)) for name, default in (own | {"input_strides": None}).items()]
+    return [Argument(name, defaults[name], words.get(name)) for name in names]
 
 
 def named(name: str, arguments: Sequence[str], allowed: Iterable[Argument]) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def named(name: str, arguments: Sequence[str], allowed: Iterable[Argument]) -> d
         DescriptorError: an argument is not written NAME=VALUE, is unknown, occurs twice or is missing, or its value is
             not allowed.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     known = {argument.name: argument for argument in allowed}
     for argument in arguments:
         key, equals, text = argument.partition("=")
@@ -171,13 +171,13 @@ def named(name: str, arguments: Sequence[str], allowed: Iterable[Argument]) -> d
             raise DescriptorError(f"{name}: {shown(argument)} is not allowed; arguments are written NAME=VALUE")
         if key not in known:
             raise DescriptorError(f"{name}: {shown(argument)} is not allowed; {write_instead(key, known)}")
-        if key in given:
+        if key in values:
             raise DescriptorError(f"{name}.{key}: {shown(text)} is not allowed, because {key} is given twice")
-        given[key] = known[key].value(f"{name}.{key}", text)
-    for key, each in known.items():
-        if each.default is _REQUIRED and key not in given:
-            raise DescriptorError(f"{name}.{key}: required; allowed are {each}")
-    return given
+        values[key] = known[key].value(f"{name}.{key}", text)
+    for key, parameter in known.items():
+        if parameter.default is _REQUIRED and key not in values:
+            raise DescriptorError(f"{name}.{key}: required; allowed are {parameter}")
+    return values
 
 
 def _sequence(value: Any) -> Any:
@@ -201,9 +201,9 @@ def _bound(plan: Plan, dispatch: Dispatch, written: bool) -> str:
         Role.INTERMEDIATE: tuple(f"intermediate {number}" for number in range(len(plan.intermediates))),
         Role.PARTIALS: ("partials",),
     }
-    found = []
+    texts = []
     for binding in dispatch.bindings:
         if binding.written is written:
             name = names[binding.role][binding.tensor]
-            found.append(f"{name} segment {binding.segment}" if len(plan.segments(binding)) > 1 else name)
-    return ", ".join(dict.fromkeys(found))
+            texts.append(f"{name} segment {binding.segment}" if len(plan.segments(binding)) > 1 else name)
+    return ", ".join(dict.fromkeys(texts))

@@ -146,9 +146,9 @@ class Operator:
         Raises:
             DescriptorError: naming the field that breaks a rule.
         """
-        taken = {*self.fields, *self.options, "output_sizes", "roi_count"}
-        given = {name: values[0] for name, values in self.options.items()} | arguments
-        fields = {self.source_field: source} | {name: value for name, value in given.items() if name in taken}
+        names = {*self.fields, *self.options, "output_sizes", "roi_count"}
+        values = {name: allowed[0] for name, allowed in self.options.items()} | arguments
+        fields = {self.source_field: source} | {name: value for name, value in values.items() if name in names}
         desc: OperatorDesc = self.desc.of(**fields)  # type: ignore[attr-defined]
         return desc
 
@@ -197,8 +197,8 @@ def _in_windows(desc: MaxPoolingGradOperatorDesc, numbers: Array) -> Array:
     for d, window in enumerate(desc.windows, 2):
         numbers, k = np.divmod(numbers, np.array(window.window_size, dtype))
         places[d] = places[d] * window.stride - window.start_padding + k.astype(np.int64) * window.dilation
-    found: Array = np.ravel_multi_index(places, desc.output_gradient_tensor.sizes, mode="clip").astype(dtype)
-    return found
+    indices: Array = np.ravel_multi_index(places, desc.output_gradient_tensor.sizes, mode="clip").astype(dtype)
+    return indices
 
 
 def _regions(desc: RoiPoolingOperatorDesc, rois: Array) -> Array:
@@ -309,14 +309,14 @@ _QUANTIZED = {
 _NORMS = {"p": (2, 1, 3)}
 _SUMS = _DIRECTIONS | {"has_exclusive_sum": (False, True)}
 _PRODUCTS = _DIRECTIONS | {"has_exclusive_product": (False, True)}
-_GIVEN_INDICES = {"indices_data_type": (DataType.UINT64, DataType.UINT32)}
+_INPUT_INDICES = {"indices_data_type": (DataType.UINT64, DataType.UINT32)}
 _SORTED_INDICES = {"indices_data_type": INDEX_TYPES}
 _INDICES = {"indices_data_type": (None, DataType.UINT32, DataType.UINT64)}
 
 
 def _reduce(function: ReduceFunction) -> Operator:
-    own = _INDEX_TYPES if REDUCE_TYPES[function] is ARG_TYPES else {}
-    return Operator(f"REDUCE {function.name}", ReduceOperatorDesc, reduce, _REDUCTIONS, own | {"function": (function,)})
+    options = (_INDEX_TYPES if REDUCE_TYPES[function] is ARG_TYPES else {}) | {"function": (function,)}
+    return Operator(f"REDUCE {function.name}", ReduceOperatorDesc, reduce, _REDUCTIONS, options)
 
 
 OPERATORS = (
@@ -334,7 +334,7 @@ OPERATORS = (
     Operator("MAX_POOLING1", MaxPooling1OperatorDesc, None, _WINDOWS, _INDICES),
     Operator("MAX_POOLING2", MaxPooling2OperatorDesc, max_pooling, _WINDOWS, _INDICES),
     Operator("MAX_POOLING_GRAD", MaxPoolingGradOperatorDesc, max_pooling_grad, _WINDOWS, _INDICES),
-    Operator("MAX_UNPOOLING", MaxUnpoolingOperatorDesc, max_unpooling, _PLACES, _GIVEN_INDICES),
+    Operator("MAX_UNPOOLING", MaxUnpoolingOperatorDesc, max_unpooling, _PLACES, _INPUT_INDICES),
     Operator(
         "QUANTIZED_LINEAR_AVERAGE_POOLING",
         QuantizedLinearAveragePoolingOperatorDesc,
@@ -349,4 +349,4 @@ OPERATORS = (
 # Descriptors by the names of DirectML, which has one REDUCE.
 DESCRIPTORS = {operator.name.partition(" ")[0]: operator.desc for operator in OPERATORS}
 # Operators that are canonical; the others are computed as one of these.
-CANONICAL = tuple(each for each in OPERATORS if each.describes(next(each.descs()).canonical()))
+CANONICAL = tuple(operator for operator in OPERATORS if operator.describes(next(operator.descs()).canonical()))
