@@ -30,13 +30,13 @@ def loads_in_flight(assembly: str) -> int:
     lines = assembly.splitlines()
     loops = _loops(lines).items()
     # The lines of each loop without those of inner loops, by the begins of the loops around them.
-    own: dict[tuple[int, ...], list[str]] = {}
+    bodies: dict[tuple[int, ...], list[str]] = {}
     for number, line in enumerate(lines):
         if line[:1].isspace():
-            own.setdefault(tuple(begin for begin, end in loops if begin <= number <= end), []).append(line)
-    loads = {around: sum(map(bool, map(_LOAD.match, text))) for around, text in own.items()}
-    main = max(own, key=lambda around: (loads[around] > 0, len(around), loads[around]), default=())
-    return _before_the_first_wait(own.get(main, []))
+            bodies.setdefault(tuple(begin for begin, end in loops if begin <= number <= end), []).append(line)
+    loads = {around: sum(map(bool, map(_LOAD.match, body))) for around, body in bodies.items()}
+    main = max(bodies, key=lambda around: (loads[around] > 0, len(around), loads[around]), default=())
+    return _before_the_first_wait(bodies.get(main, []))
 
 
 def _loops(lines: Sequence[str]) -> dict[int, int]:

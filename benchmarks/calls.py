@@ -101,10 +101,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     with dmlgpu.Device(args.device) as device:
         header = machine.place(device)
-        found = table({name: measured(device, case, args.rounds) for name, case in CASES.items()})
-    show(open_console(COLUMNS), header, [found], ())
+        times = table({name: measured(device, case, args.rounds) for name, case in CASES.items()})
+    show(open_console(COLUMNS), header, [times], ())
     if args.markdown:
-        Path(args.markdown).write_text(to_markdown(header, [found], ()), encoding="utf-8")
+        Path(args.markdown).write_text(to_markdown(header, [times], ()), encoding="utf-8")
     return 0
 
 

@@ -265,7 +265,7 @@ def scaled(name: str, exponent: int) -> Case:
 def describe(desc: OperatorDesc) -> str:
     """An operator in one line."""
     source, fields = desc.inputs[0], vars(desc)
-    name = next(each.name for each in OPERATORS if each.describes(desc))
+    name = next(operator.name for operator in OPERATORS if operator.describes(desc))
     text = f"{name} {source.data_type.name.lower()} {_by(source.sizes)}"
     if not source.is_packed:
         text += f" strides {_by(source.element_strides)}"

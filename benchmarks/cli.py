@@ -218,15 +218,15 @@ def _compile(args: argparse.Namespace) -> None:
     if args.plot:
         raise BenchmarkError("--plot draws times: --compiled has none")
     _check_files(args)
-    wanted = sources(_cases(args), args.only or "", args.spirv)
-    compiler, found, texts = compile_for(args.family or _FAMILY, wanted, args.show)
+    selected = sources(_cases(args), args.only or "", args.spirv)
+    compiler, kernels, texts = compile_for(args.family or _FAMILY, selected, args.show)
     if args.json:
-        save_compiled(found, args.json)
+        save_compiled(kernels, args.json)
     if args.show:
-        for compiled, text in zip(found, texts, strict=True):
+        for compiled, text in zip(kernels, texts, strict=True):
             print(f"{compiled.kernel} of {', '.join(compiled.cases)}\n{text}")
         return
-    header, tables = {"compiler": compiler}, [compiled_table(found)]
+    header, tables = {"compiler": compiler}, [compiled_table(kernels)]
     show(console, header, tables, ())
     if args.markdown:
         Path(args.markdown).write_text(to_markdown(header, tables, ()), encoding="utf-8")

@@ -108,14 +108,14 @@ def sources(cases: Sequence[Case], part: str, folder: str | None) -> list[Source
     Raises:
         BenchmarkError: no kernel has such a name.
     """
-    found: dict[Shader, Source] = {}
+    kernels: dict[Shader, Source] = {}
     for case in cases:
         for dispatch in lower(case.desc, limits()).dispatches:
             kernel = dispatch.shader
             if part not in kernel.module:
                 continue
-            if kernel not in found:
-                found[kernel] = Source(
+            if kernel not in kernels:
+                kernels[kernel] = Source(
                     kernel.module,
                     Path(folder, f"{kernel.module}.spv").read_bytes() if folder else spirv.load(kernel.module),
                     spirv.constant_words(kernel),
@@ -123,21 +123,21 @@ def sources(cases: Sequence[Case], part: str, folder: str | None) -> list[Source
                     len(dispatch.bindings) + dispatch.has_status,
                     [],
                 )
-            if case.id not in found[kernel].cases:
-                found[kernel].cases.append(case.id)
-    if not found:
+            if case.id not in kernels[kernel].cases:
+                kernels[kernel].cases.append(case.id)
+    if not kernels:
         raise BenchmarkError(f"the plans of these cases have no kernel with {part!r} in its name")
-    return sorted(found.values(), key=lambda source: source.module)
+    return sorted(kernels.values(), key=lambda source: source.module)
 
 
 def compile_for(
-    family: str, wanted: Sequence[Source], representation: str | None = None
+    family: str, kernels: Sequence[Source], representation: str | None = None
 ) -> tuple[str, list[Compiled], list[str]]:
     """The compiler, the kernels that it compiled for a family of GPUs, and one representation of each.
 
     Args:
         family: one of FAMILIES.
-        wanted: the kernels.
+        kernels: what is compiled.
         representation: the driver's name of a form of its code; None: an empty text for each kernel.
 
     Raises:
@@ -149,7 +149,7 @@ def compile_for(
     request = {
         "family": family,
         "representation": representation,
-        "sources": [{**asdict(source), "code": source.code.hex()} for source in wanted],
+        "sources": [{**asdict(source), "code": source.code.hex()} for source in kernels],
     }
     answers, errors = _ask(request)
     if not answers and family in _LATER_NAMES:
@@ -157,10 +157,10 @@ def compile_for(
         answers, errors = _ask({**request, "family": _LATER_NAMES[family]})
     if answers and "problem" in answers[-1]:
         raise BenchmarkError(answers[-1]["problem"])
-    if len(answers) <= len(wanted):
-        what = f"at {wanted[len(answers) - 1].module}" if answers else f"as {family}, which this Mesa may not know"
-        said = (errors or ["nothing is said"])[-1]
-        raise BenchmarkError(f"RADV ends {what}: {said}; families are {', '.join(FAMILIES)}")
+    if len(answers) <= len(kernels):
+        what = f"at {kernels[len(answers) - 1].module}" if answers else f"as {family}, which this Mesa may not know"
+        message = (errors or ["nothing is said"])[-1]
+        raise BenchmarkError(f"RADV ends {what}: {message}; families are {', '.join(FAMILIES)}")
     compiler, *results = answers
     return (
         compiler["compiler"],
@@ -181,12 +181,12 @@ def _ask(request: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     return [json.loads(line) for line in child.stdout.splitlines()], child.stderr.splitlines()
 
 
-def compiled_table(found: Sequence[Compiled]) -> Table:
+def compiled_table(kernels: Sequence[Compiled]) -> Table:
     """A row for every kernel."""
     return Table(
         "compiled kernels",
-        ("kernel", *found[0].numbers, "first case"),
-        tuple((compiled.kernel, *map(str, compiled.numbers.values()), compiled.cases[0]) for compiled in found),
+        ("kernel", *kernels[0].numbers, "first case"),
+        tuple((compiled.kernel, *map(str, compiled.numbers.values()), compiled.cases[0]) for compiled in kernels),
         "Waves: number that a SIMD runs at a time. Spilt: scalar and vector registers moved out of their register "
         "file. Scratch: bytes per wave. LDS: bytes per workgroup. Clauses: groups of memory accesses that are issued "
         "together; fewer groups for the same accesses wait less often. Loads: number that the main loop issues "
@@ -195,9 +195,9 @@ def compiled_table(found: Sequence[Compiled]) -> Table:
     )
 
 
-def save_compiled(found: Sequence[Compiled], path: str) -> None:
+def save_compiled(kernels: Sequence[Compiled], path: str) -> None:
     """Writes a JSON file: an object for every kernel."""
-    Path(path).write_text(json.dumps([asdict(compiled) for compiled in found], indent=1) + "\n", encoding="utf-8")
+    Path(path).write_text(json.dumps([asdict(compiled) for compiled in kernels], indent=1) + "\n", encoding="utf-8")
 
 
 # From here on: the process that loads the driver. It destroys nothing, because its end frees all. The vulkan package
@@ -210,8 +210,8 @@ def _answers(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     try:
         vk, physical, device = _device(request["family"])
         yield {"compiler": _describe(vk, physical)}
-        for given in request["sources"]:
-            source = Source(**{**given, "code": bytes.fromhex(given["code"])})
+        for fields in request["sources"]:
+            source = Source(**{**fields, "code": bytes.fromhex(fields["code"])})
             compiled, text = _compile(vk, physical, device, source, request["family"], request["representation"])
             yield {"compiled": asdict(compiled), "text": text}
     except (BenchmarkError, DeviceError) as error:
@@ -334,15 +334,15 @@ def _representations(vk: Any, device: Any, pipeline: Any) -> dict[str, str]:
     executable = vk.VkPipelineExecutableInfoKHR(pipeline=pipeline, executableIndex=0)
     where, count = vk.ffi.addressof(executable), vk.ffi.new("uint32_t*")
     ask(device, where, count, vk.ffi.NULL)
-    found = vk.ffi.new("VkPipelineExecutableInternalRepresentationKHR[]", count[0])
-    ask(device, where, count, found)
-    rooms = [vk.ffi.new("char[]", each.dataSize) for each in found]
-    for each, room in zip(found, rooms, strict=True):
-        each.pData = room
-    ask(device, where, count, found)
+    representations = vk.ffi.new("VkPipelineExecutableInternalRepresentationKHR[]", count[0])
+    ask(device, where, count, representations)
+    rooms = [vk.ffi.new("char[]", representation.dataSize) for representation in representations]
+    for representation, room in zip(representations, rooms, strict=True):
+        representation.pData = room
+    ask(device, where, count, representations)
     return {
-        vk.ffi.string(each.name).decode(): vk.ffi.string(room).decode(errors="replace")
-        for each, room in zip(found, rooms, strict=True)
+        vk.ffi.string(representation.name).decode(): vk.ffi.string(room).decode(errors="replace")
+        for representation, room in zip(representations, rooms, strict=True)
     }
 
 

@@ -72,12 +72,12 @@ class Kompute:
         words, most = -(-size // 4), self.device.limits.segment_bytes // 4
         for begin in range(0, words, most):
             piece = np.arange(begin, min(begin + most, words), dtype=np.uint32)
-            given = self.upload(piece)
+            uploaded = self.upload(piece)
             # Kompute copies tensors of other types a second time on the host.
             source, *copies = (
                 self._manager.tensor_t(np.zeros_like(piece), self._kp.TensorTypes.storage) for _ in range(1 + targets)
             )
             # Memory that was never written may not be allocated yet.
-            self._manager.sequence().eval(self._kp.OpTensorCopy([given, source, *copies]))
+            self._manager.sequence().eval(self._kp.OpTensorCopy([uploaded, source, *copies]))
             sequence.record(self._kp.OpTensorCopy([source, *copies]))
         return sequence

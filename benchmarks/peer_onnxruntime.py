@@ -98,12 +98,12 @@ class OnnxruntimePeer(Peer):
         if not all(x.flags.c_contiguous for x in inputs):
             raise UnavailableError("needs packed tensors")
         helper, onnxruntime = self._helper, self._onnxruntime
-        given = {f"x{i}": x for i, x in enumerate(inputs)}
+        arrays = {f"x{i}": x for i, x in enumerate(inputs)}
         fixed = {f"c{i}": x for i, x in enumerate(constants)}
         results = [f"y{i}" for i in range(len(desc.outputs))]
-        node = helper.make_node(operator, [*given, *fixed], results, **attributes)
-        types = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in (given | fixed).items()}
-        sources = [helper.make_tensor_value_info(name, types[name], x.shape) for name, x in given.items()]
+        node = helper.make_node(operator, [*arrays, *fixed], results, **attributes)
+        types = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in (arrays | fixed).items()}
+        sources = [helper.make_tensor_value_info(name, types[name], x.shape) for name, x in arrays.items()]
         # Without types and sizes of the outputs: ONNX infers them.
         targets = [helper.make_empty_tensor_value_info(name) for name in results]
         values = [helper.make_tensor(name, types[name], x.shape, x) for name, x in fixed.items()]
@@ -117,7 +117,7 @@ class OnnxruntimePeer(Peer):
         except self._refusals as error:
             raise UnavailableError(_reason(error)) from None
         binding = session.io_binding()
-        for name, x in given.items():
+        for name, x in arrays.items():
             binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(x, self._memory))
         for output in session.get_outputs():
             kind = output.type.removeprefix("tensor(").removesuffix(")")
@@ -154,9 +154,9 @@ class WebgpuPeer(OnnxruntimePeer):
         library = self._onnxruntime
         library.set_default_logger_severity(4)
         # Dawn must not be loaded twice.
-        if provider.get_ep_name() not in {each.ep_name for each in library.get_ep_devices()}:
+        if provider.get_ep_name() not in {device.ep_name for device in library.get_ep_devices()}:
             library.register_execution_provider_library("webgpu", provider.get_library_path())
-        self._devices = [each for each in library.get_ep_devices() if each.ep_name == provider.get_ep_name()][:1]
+        self._devices = [device for device in library.get_ep_devices() if device.ep_name == provider.get_ep_name()][:1]
 
     @property
     def description(self) -> str:

@@ -91,7 +91,7 @@ class TorchPeer(Peer):
 
         def outputs(result: Any) -> tuple[Array, ...]:
             values, *indices = result if isinstance(result, tuple) else (result,)
-            return as_outputs(desc, values.cpu().numpy(), *(each.cpu().numpy() + planes for each in indices))
+            return as_outputs(desc, values.cpu().numpy(), *(tensor.cpu().numpy() + planes for tensor in indices))
 
         if self._device.type == "cpu":
             return Contender(call, outputs)

@@ -187,7 +187,7 @@ def _compile(shader: Path, module: Path) -> None:
 
 
 def _compiler() -> str:
-    found = shutil.which("glslangValidator") or shutil.which("glslang")
-    if found is None:
+    path = shutil.which("glslangValidator") or shutil.which("glslang")
+    if path is None:
         raise UnavailableError("glslangValidator is not installed")
-    return found
+    return path

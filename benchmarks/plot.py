@@ -39,9 +39,9 @@ def plot(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
     """
     rows = []
     for result in results:
-        there = [name for name in LIBRARIES if name in result.timings] or [n for n in ["usual"] if n in result.timings]
-        if there:
-            fastest = min(there, key=lambda name: result.timings[name].median)
+        timed = [name for name in LIBRARIES if name in result.timings] or [n for n in ["usual"] if n in result.timings]
+        if timed:
+            fastest = min(timed, key=lambda name: result.timings[name].median)
             with_arrays = result.timings[CALL].median / result.timings[fastest].median
             rows.append((result.case, fastest, result.ratio(fastest), with_arrays))
     if not rows:

@@ -60,7 +60,7 @@ def percent(fraction: float) -> str:
 def times_table(results: Sequence[Result]) -> Table:
     """The times of every case, and their ratios to others."""
     timed = {name for result in results for name in result.timings}
-    own = [name for name in (CALL, FIRST_CALL, BATCH) if name in timed]
+    call_names = [name for name in (CALL, FIRST_CALL, BATCH) if name in timed]
     others = [name for other in OTHERS for name in (other, in_batches(other)) if name in timed]
     rows = []
     for result in results:
@@ -72,11 +72,11 @@ def times_table(results: Sequence[Result]) -> Table:
             (
                 result.case,
                 *cells,
-                *(times.get(name, DASH) for name in own),
+                *(times.get(name, DASH) for name in call_names),
                 *(ratios.get(name, DASH) for name in others),
             )
         )
-    return Table("times", ("case", KERNEL, "spread", "GB/s", *own, *others), tuple(rows), _NOTE)
+    return Table("times", ("case", KERNEL, "spread", "GB/s", *call_names, *others), tuple(rows), _NOTE)
 
 
 def absences(results: Sequence[Result]) -> list[str]:

@@ -153,9 +153,9 @@ def _check(
     for name, contender in contenders.items():
         begin = time.perf_counter()
         returned = contender.run()
-        took = time.perf_counter() - begin
-        if took > seconds:
-            slow[name] = f"a call takes {took:.1f} s"
+        elapsed = time.perf_counter() - begin
+        if elapsed > seconds:
+            slow[name] = f"a call takes {elapsed:.1f} s"
         for number, _ in differences(desc, inputs, contender.outputs(returned), expected):
             how = "differs from" if is_exact(desc) else "is not within the bound around"
             wrong.setdefault(name, f"output {number} of {name} {how} that of {by}")
