@@ -29,18 +29,18 @@ def pytest_configure() -> None:
     if switch("DMLGPU_TEST_WHOLE_BUFFERS"):
         bind_whole_buffers()
     if switch("DMLGPU_TEST_AS_GPU"):
-        take_for_gpus()
+        treat_as_gpus()
 
 
-def take_for_gpus() -> None:
-    """Takes every device for a GPU with memory of its own: what tests expect of a CPU driver fails, as on a GPU."""
-    found = dmlgpu.runtime.drivers._devices
+def treat_as_gpus() -> None:
+    """Treats every device as a GPU with memory of its own: what tests expect of a CPU driver fails, as on a GPU."""
+    devices = dmlgpu.runtime.drivers._devices
 
-    def taken_for_gpus(vk: Any) -> tuple[dmlgpu.DeviceInfo, ...]:
-        infos = found(vk)
+    def as_gpus(vk: Any) -> tuple[dmlgpu.DeviceInfo, ...]:
+        infos = devices(vk)
         return tuple(replace(info, **{**discrete(info), "max_group_count": info.max_group_count}) for info in infos)
 
-    dmlgpu.runtime.drivers._devices = taken_for_gpus
+    dmlgpu.runtime.drivers._devices = as_gpus
     # What a driver says of its heaps is nothing of those that are made up.
     dmlgpu.runtime.kompute._memory_left = lambda manager: []
 

@@ -100,7 +100,7 @@ NO_END = (1, 80508469, 74289224, 67866763, 84346775, 56023097, 82628941, 7934265
 # Fills
 
 
-def given(values: Any) -> Fill:
+def literal(values: Any) -> Fill:
     """These values, in row-major order."""
     return lambda dtype, count: np.array(values, dtype).reshape(count)
 
@@ -249,11 +249,8 @@ def pooled_sizes(
     ceil: bool = False,
 ) -> tuple[int, ...]:
     """The inferred output sizes, each rounded up with `ceil`."""
-    rests = [
-        size + a + b - (1 + (w - 1) * d)
-        for size, w, a, b, d in zip(sizes[2:], window, start, end, dilations, strict=True)
-    ]
-    return (*sizes[:2], *((rest + ceil * (s - 1)) // s + 1 for rest, s in zip(rests, strides, strict=True)))
+    lines = zip(sizes[2:], window, strides, start, end, dilations, strict=True)
+    return *sizes[:2], *((size + a + b - (1 + (w - 1) * d) + ceil * (s - 1)) // s + 1 for size, w, s, a, b, d in lines)
 
 
 def pool_desc(
@@ -300,13 +297,13 @@ def _arg_example(
     expected: Any,
     direction: AxisDirection = INCREASING,
 ) -> Case:
-    return Case(id, arg_desc(kind, FLOAT32, np.shape(x), axes, direction), (given(x),), (expected,))
+    return Case(id, arg_desc(kind, FLOAT32, np.shape(x), axes, direction), (literal(x),), (expected,))
 
 
 def _pool_example(id: str, x: Any, values: Any, indices: Any, *args: Any, **kwargs: Any) -> Case:
     """A plane (height, width), pooled with 2-D windows; all arrays are 2-D."""
     desc = pool_desc(FLOAT32, (1, 1, *np.shape(x)), *args, **kwargs)
-    return Case(id, desc, (given(x),), ([[values]], [[indices]]))
+    return Case(id, desc, (literal(x),), ([[values]], [[indices]]))
 
 
 def quantized_desc(
@@ -338,7 +335,7 @@ _QUANTIZED_EXAMPLES = [
             *(None if value is None else (1, np.size(value), 1, 1) for value in parameters),
             **steps,
         ),
-        (given(x), *(given(value) for value in parameters if value is not None)),
+        (literal(x), *(literal(value) for value in parameters if value is not None)),
         ([expected],),
     )
     for tag, data_type, to, x, window, parameters, steps, expected in (
@@ -389,7 +386,7 @@ _TOP_K_EXAMPLES = [
     Case(
         f"top-k-{tag}",
         TopK1OperatorDesc.of(TensorDesc(data_type, np.shape(x)), k, axis, direction),
-        (given(x),),
+        (literal(x),),
         (values, indices),
     )
     for tag, data_type, x, axis, k, direction, values, indices in (
@@ -429,7 +426,7 @@ _ROI_EXAMPLES = [
     Case(
         f"roi-{tag}-{data_type.name}".lower(),
         RoiPoolingOperatorDesc.of(TensorDesc(data_type, (1, 1, *np.shape(x))), size, scale),
-        (given(x), given([0, *roi])),
+        (literal(x), literal([0, *roi])),
         ([[expected]],),
     )
     for data_type in (FLOAT32, FLOAT16)
@@ -454,7 +451,7 @@ _CUMULATIVE_EXAMPLES = [
     Case(
         f"{name}-{axis}-{direction.name}-{exclusive}".lower(),
         kind(TensorDesc(FLOAT32, (3, 4)), TensorDesc(FLOAT32, (3, 4)), axis, direction, exclusive),
-        (given([[2, 1, 3, 5], [3, 8, 7, 3], [9, 6, 2, 4]]),),
+        (literal([[2, 1, 3, 5], [3, 8, 7, 3], [9, 6, 2, 4]]),),
         (values,),
     )
     for (name, kind), examples in {
@@ -494,7 +491,7 @@ DOCUMENTED = [
         Case(
             f"reduce-{function.name.lower()}-of-all",
             ReduceOperatorDesc(function, TensorDesc(FLOAT32, (3, 3)), TensorDesc(UINT32, (1, 1)), (0, 1)),
-            (given(MATRIX),),
+            (literal(MATRIX),),
             ([[index]],),
         )
         for function, index in ((ReduceFunction.ARGMAX, 7), (ReduceFunction.ARGMIN, 4))
@@ -576,7 +573,7 @@ DOCUMENTED = [
             (0, 0),
             (0, 0),
         ),
-        (given([[3, 5, 7, 1], [9, 4, 2, 8]]),),
+        (literal([[3, 5, 7, 1], [9, 4, 2, 8]]),),
         ([[[[7, 7], [9, 8]]]], [[[[2, 2], [4, 7]]]]),
     ),
     _pool_example(
@@ -828,7 +825,7 @@ QUANTIZED = [
                 TensorDesc(data_type, sizes),
                 window,
                 to,
-                *(None if each == "-" else (1, sizes[1] if each == "C" else 1, *(1,) * len(window)) for each in counts),
+                *(None if kind == "-" else (1, sizes[1] if kind == "C" else 1, *(1,) * len(window)) for kind in counts),
                 **dict(zip(("strides", "start_padding", "end_padding", "dilations"), steps, strict=True)),
                 include_padding=number % 2 == 1,
             ),
@@ -908,7 +905,7 @@ def _roi_cases() -> Iterator[Case]:
         (
             ("packed", None, None, None, 0.1, special_without_nan, any_bits),
             ("channels-last", (126, 1, 18, 2), None, None, 1, ties, any_bits),
-            ("broadcast", (63, 0, 9, 1), (0, 0, 0, 1), None, 1.5, special, given([1, 0.5, -1, 4, 2])),
+            ("broadcast", (63, 0, 9, 1), (0, 0, 0, 1), None, 1.5, special, literal([1, 0.5, -1, 4, 2])),
             ("permuted", (1, 2, 4, 28), (1, 1, 1, 7), (1, 6, 12, 24), 1 / 3, any_bits, any_bits),
             ("gaps", (155, 75, 10, 1), (36, 36, 6, 1), (48, 16, 7, 1), 2.7e-3, distinct, any_bits),
         ),
@@ -972,7 +969,7 @@ def _top_k_cases() -> Iterator[Case]:
         yield Case(f"top-k-{fill.__name__}-{k}", TopKOperatorDesc.of(TensorDesc(FLOAT32, (2, 90)), k), (fill,))
     for tag, step in ("sorted", 1), ("reversed", -1):
         x = np.arange(600)[::step]
-        yield Case(f"top-k-{tag}", TopK1OperatorDesc.of(TensorDesc(INT16, (600,)), 30), (given(x),))
+        yield Case(f"top-k-{tag}", TopK1OperatorDesc.of(TensorDesc(INT16, (600,)), 30), (literal(x),))
 
 
 TOP_K = list(_top_k_cases())

@@ -56,13 +56,13 @@ def find_drivers() -> dict[str, Path | None]:
         if manifest.with_name("libvk_swiftshader.so").exists() or manifest.parent in LOADER_FOLDERS
     ]
     drivers: dict[str, Path | None] = {}
-    wanted = os.environ.get("DMLGPU_TEST_ONLY")
-    if not wanted:
+    names = os.environ.get("DMLGPU_TEST_ONLY")
+    if not names:
         drivers["lavapipe"] = next(iter(manifests(LOADER_FOLDERS, "lvp_icd*.json")), None)
         drivers["swiftshader"] = next(iter(swiftshader), None)
-        wanted = os.environ.get("DMLGPU_TEST_DRIVERS", "")
+        names = os.environ.get("DMLGPU_TEST_DRIVERS", "")
     known = {"lvp_icd": "lavapipe", "vk_swiftshader_icd": "swiftshader"}
-    for added in filter(None, wanted.split(os.pathsep)):
+    for added in filter(None, names.split(os.pathsep)):
         named = Path(added).suffix == ".json"
         matching = [Path(added).absolute()] if named else manifests(LOADER_FOLDERS, f"*{added}*.json")
         for manifest in matching or [None]:
@@ -103,18 +103,18 @@ def use_drivers_under_test() -> None:
 def opened_as(driver: dmlgpu.DeviceInfo, limits: Limits | None = None, **changes: object) -> Iterator[dmlgpu.Device]:
     """An open device that pretends to be another one."""
     info = dataclasses.replace(driver, **changes)
-    asked = kompute._memory_left
+    original = kompute._memory_left
 
-    def given(manager: Any) -> list[int]:
-        left = asked(manager)
-        return left if len(left) == len(info.heaps) else []
+    def memory_left(manager: Any) -> list[int]:
+        reported = original(manager)
+        return reported if len(reported) == len(info.heaps) else []
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("dmlgpu.runtime.device.select", lambda wanted: info)
+        patched.setattr("dmlgpu.runtime.device.select", lambda selector: info)
         device = dmlgpu.Device(limits=limits)
     with device, pytest.MonkeyPatch.context() as patched:
         # The driver's report on its own heaps says nothing about pretended ones.
-        patched.setattr(kompute, "_memory_left", given)
+        patched.setattr(kompute, "_memory_left", memory_left)
         yield device
 
 

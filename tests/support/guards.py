@@ -79,8 +79,8 @@ class GuardedAllocator(Allocator[KpBuffer]):
         blocks = buffer.handle.view[: buffer.size // ALIGNMENT * ALIGNMENT].reshape(-1, ALIGNMENT)
         before = [(part.offset // ALIGNMENT - 1, 0) for part in parts]
         around = [divmod(part.offset + part.size, ALIGNMENT) for part in parts]
-        behind = [((part.offset + part.size) // ALIGNMENT + 1, 0) for part in parts if part.size % ALIGNMENT]
-        offsets, begins = np.array(before + around + behind).T
+        after = [((part.offset + part.size) // ALIGNMENT + 1, 0) for part in parts if part.size % ALIGNMENT]
+        offsets, begins = np.array(before + around + after).T
         return blocks, offsets, begins[:, None]
 
     def check(self) -> None:

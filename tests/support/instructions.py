@@ -35,5 +35,5 @@ def writable(module: str) -> list[bool]:
             pointees[operands[0]] = operands[2]
         elif number == VARIABLE:
             types[operands[1]] = operands[0]
-    found = {binding for variable, binding in bindings.items() if pointees[types[variable]] not in readonly}
-    return [binding in found for binding in range(max(bindings.values()) + 1)]
+    mutable = {binding for variable, binding in bindings.items() if pointees[types[variable]] not in readonly}
+    return [binding in mutable for binding in range(max(bindings.values()) + 1)]

@@ -5,8 +5,8 @@ llvmpipe has one counter for all loops of the invocations of a SIMD vector, and 
 allows:
 
     main:   ... the module's code ...
-            while (left < 2 * MOST) ++left     as often as is left
-            least = min(least, left)           of all invocations
+            while (count < 2 * MOST) ++count     as often as is left
+            least = min(least, count)            of all invocations
 
 It is inserted into the installed modules: drivers compile those.
 """
@@ -49,16 +49,16 @@ _LOOP = """
 %iterations_bound = OpLoad %uint %iterations_bound_at
 OpBranch %iterations_head
 %iterations_head = OpLabel
-%iterations_left = OpPhi %uint %iterations_0 {before} %iterations_next %iterations_continue
-%iterations_again = OpULessThan %bool %iterations_left %iterations_bound
+%iterations_count = OpPhi %uint %iterations_0 {before} %iterations_next %iterations_continue
+%iterations_again = OpULessThan %bool %iterations_count %iterations_bound
 OpLoopMerge %iterations_end %iterations_continue None
 OpBranchConditional %iterations_again %iterations_continue %iterations_end
 %iterations_continue = OpLabel
-%iterations_next = OpIAdd %uint %iterations_left %iterations_1
+%iterations_next = OpIAdd %uint %iterations_count %iterations_1
 OpBranch %iterations_head
 %iterations_end = OpLabel
 %iterations_least_at = OpAccessChain %iterations_pointer %iterations_buffer %iterations_1
-%iterations_least = OpAtomicUMin %uint %iterations_least_at %iterations_1 %iterations_0 %iterations_left
+%iterations_least = OpAtomicUMin %uint %iterations_least_at %iterations_1 %iterations_0 %iterations_count
 OpReturn
 """
 
@@ -93,7 +93,7 @@ class Counter:
         self._kp: Any = kompute_module.kompute()
         self._manager = self._kp.Manager(index)
         self._buffers = [self._buffer(_BYTES // 4, *words) for _ in range(4)]
-        self._found = self._buffer(2)
+        self._result = self._buffer(2)
 
     def _buffer(self, count: int, *words: int) -> Any:
         return self._manager.tensor_t(np.resize(np.array(words or (0,), np.uint32), count), self._kp.TensorTypes.host)
@@ -101,10 +101,10 @@ class Counter:
     def iterations(self, dispatch: Dispatch, group_count: int) -> int:
         """Iterations of the SIMD vector with the most."""
         buffers = len(dispatch.bindings) + dispatch.has_status
-        self._found.data()[:] = 2 * MOST, 0xFFFFFFFF
+        self._result.data()[:] = 2 * MOST, 0xFFFFFFFF
         module = _counting(dispatch.shader.module, buffers)
-        self._run(dispatch, group_count, module, [*self._buffers[:buffers], self._found])
-        return MOST - int(self._found.data()[1])
+        self._run(dispatch, group_count, module, [*self._buffers[:buffers], self._result])
+        return MOST - int(self._result.data()[1])
 
     def reports(self, dispatch: Dispatch, group_count: int, flags: int = 0) -> bool:
         """Whether the module reports that a loop ended early: in the status, or otherwise in its second buffer.
@@ -112,10 +112,10 @@ class Counter:
         `flags`: the first word of the second buffer.
         """
         buffers = self._buffers[: len(dispatch.bindings)]
-        status = self._found if dispatch.has_status else buffers[1]
+        status = self._result if dispatch.has_status else buffers[1]
         self._buffers[1].data()[0] = flags
         status.data()[0] &= 0xFFFFFFFD
-        buffers = [self._found, *buffers] if dispatch.has_status else buffers
+        buffers = [self._result, *buffers] if dispatch.has_status else buffers
         self._run(dispatch, group_count, spirv.load(dispatch.shader.module), buffers)
         return bool(status.data()[0] & 2)
 

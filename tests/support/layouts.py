@@ -28,7 +28,7 @@ def guard(size: int):
 def check_all_bytes(device: Device, desc: OperatorDesc, fill=ties) -> None:
     """Runs an operator on device tensors, and checks every byte of its outputs and inputs."""
     inputs = inputs_of(desc, lambda tensor: arranged(tensor, fill))
-    laid = [laid_out(x, each, guard(each.size_in_bytes)) for x, each in zip(inputs, desc.inputs, strict=True)]
+    laid = [laid_out(x, tensor, guard(tensor.size_in_bytes)) for x, tensor in zip(inputs, desc.inputs, strict=True)]
     sources = [device.tensor_from_bytes(before, tensor) for before, tensor in zip(laid, desc.inputs, strict=True)]
     targets = [device.tensor_from_bytes(guard(tensor.size_in_bytes), tensor) for tensor in desc.outputs]
     device.planned(desc)(*sources, out=targets)

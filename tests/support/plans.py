@@ -72,9 +72,9 @@ def chosen(mapping: str) -> list[Case]:
 
 def of_operator(operator: str, cases: list[Case]) -> list[Case]:
     """The cases of an operator; there must be some."""
-    found = [case for case in cases if operator_of(case) == operator]
-    assert found
-    return found
+    chosen = [case for case in cases if operator_of(case) == operator]
+    assert chosen
+    return chosen
 
 
 by_operator = pytest.mark.parametrize("operator", [*(operator.name for operator in OPERATORS), EXTREMUM])
@@ -145,8 +145,8 @@ def check_pass(dispatch: Dispatch, limits: Limits) -> None:
     loads = constants["tile"] if constants["copies"] else most + (constants["tile"] - 1) * constants["step"]
     assert items * loads <= limits.dispatch_elements
     # The elements that all windows share are loaded two per iteration; those before and after, one by one.
-    behind = (constants["tile"] - 1) * constants["step"]
-    iterations = loads if constants["copies"] else (loads - 2 * behind) / 2 + 2 * behind
+    suffix = (constants["tile"] - 1) * constants["step"]
+    iterations = loads if constants["copies"] else (loads - 2 * suffix) / 2 + 2 * suffix
     assert -(-items // (limits.group_size * limits.group_count)) * iterations <= dispatch.loads
     # All windows of a run share an element, except for copies.
     assert constants["copies"] == (most == 1)
@@ -169,35 +169,35 @@ def check_work(plan: Plan, limits: Limits) -> None:
             assert push.get("output_count", push.get("channel_count")) <= max(64, limits.dispatch_elements)
             continue
         if "partial_count" in push:
-            each = push["partial_count"]
+            elements = push["partial_count"]
         elif "reduced_end" in push:
-            each = push["reduced_end"] - push["reduced_begin"]
+            elements = push["reduced_end"] - push["reduced_begin"]
             least = min(64, push["output_count"])  # the elements of fewer outputs are cut, too
-            assert each * least <= limits.dispatch_elements or each <= push["split_size"]
+            assert elements * least <= limits.dispatch_elements or elements <= push["split_size"]
         elif "tile_height" in push and "window_count" not in push:
             constants = dispatch.shader.constants
             depth, height, width = (constants[f"window_{axis}"] for axis in ("depth", "height", "width"))
             # An output's share of the rows that its tile combines, and the rows of the ring that it combines.
             ring, fresh, rows = constants["ring_rows"], constants["fresh_rows"], push["tile_height"]
-            taken = (rows + (ring - 1) // fresh) * fresh * (1 if ring > 1 else height)
+            combined = (rows + (ring - 1) // fresh) * fresh * (1 if ring > 1 else height)
             if constants.get("subtracts"):
-                taken = height + 2 * (rows - 1) * push["window_stride"][1] // constants["dilation_height"]
+                combined = height + 2 * (rows - 1) * push["window_stride"][1] // constants["dilation_height"]
             width = constants.get("whole_width", width)
-            each = depth * width * math.ceil(taken / rows) + height
+            elements = depth * width * math.ceil(combined / rows) + height
             least = push["output_size"][2]
         elif "window_size" in push:
-            found = inside(push["window_size"], push["size"], push["dilation"])
-            each = math.prod(found)
+            extents = inside(push["window_size"], push["size"], push["dilation"])
+            elements = math.prod(extents)
             if "split_count" in push:
-                split = min(push["split_size"], found[push["cut"]])
-                each = push["split_count"] * split * math.prod(found[push["cut"] + 1 :])
-                assert each * push["output_count"] <= limits.dispatch_elements or push["split_count"] == 1
+                split = min(push["split_size"], extents[push["cut"]])
+                elements = push["split_count"] * split * math.prod(extents[push["cut"] + 1 :])
+                assert elements * push["output_count"] <= limits.dispatch_elements or push["split_count"] == 1
         elif dispatch.shader.variant.startswith("scatter"):
             assert push.get("element_count", push["output_count"]) <= max(64, limits.dispatch_elements)
             continue
         elif dispatch.shader.variant.startswith("scan"):
-            each = push.get("block_size", push.get("group_size")) * lines_of_item(dispatch)
-            assert push["item_count"] == 1 or push["item_count"] * each <= limits.dispatch_elements
+            elements = push.get("block_size", push.get("group_size")) * lines_of_item(dispatch)
+            assert push["item_count"] == 1 or push["item_count"] * elements <= limits.dispatch_elements
             continue
         elif dispatch.shader.variant.startswith("top_k"):
             loads = push.get("item_size", 1) * (2 if push.get("chosen_count") else 1 << push.get("group_shift", 0))
@@ -207,15 +207,15 @@ def check_work(plan: Plan, limits: Limits) -> None:
             # For all bins of a region and channel, or for a row of them.
             sizes = [a + b for a, b in zip(push["size"], push["pooled_size"], strict=True)]
             bins = math.prod(push["pooled_size"]) if math.prod(sizes) <= limits.dispatch_elements else sizes[1]
-            each = math.prod(sizes) / bins * push["split_count"] / push["bin_splits"]
-            assert each * push["output_count"] <= 2 * limits.dispatch_elements or push["split_count"] == 1
+            elements = math.prod(sizes) / bins * push["split_count"] / push["bin_splits"]
+            assert elements * push["output_count"] <= 2 * limits.dispatch_elements or push["split_count"] == 1
             least = push["tile"]
         elif "split_end" in push:
-            each = push["split_end"] - push["split_begin"]
+            elements = push["split_end"] - push["split_begin"]
         else:
             steps = zip(push["window_count"], push["reach"], push["window_stride"], strict=True)
             depth, height, width = (min(count, 1 + reach // stride) for count, reach, stride in steps)
-            each = depth * height * width
+            elements = depth * height * width
             if "tile_height" in push:
                 # Rows that begin at a multiple of the stride, in each slab.
                 _, rows, row = push["size"]
@@ -225,10 +225,10 @@ def check_work(plan: Plan, limits: Limits) -> None:
                     # An output's share of the rows that its tile adds, and the rows of the ring that it adds.
                     phase, tile = dispatch.shader.constants["phase_height"], push["tile_height"]
                     filling = (push["reach"][1] - phase) // step + (step - 1 + phase) // step
-                    each = min(each, math.ceil(depth * width * (tile // step + filling) / tile) + height)
+                    elements = min(elements, math.ceil(depth * width * (tile // step + filling) / tile) + height)
                 assert push["tile_height"] % step == 0
                 assert push["first_output"] % (rows * row) % (row * step) == 0
-        assert push["output_count"] <= max(least, 2 * limits.dispatch_elements / each)
+        assert push["output_count"] <= max(least, 2 * limits.dispatch_elements / elements)
 
 
 def check_partials(plan: Plan, limits: Limits) -> None:
@@ -387,7 +387,7 @@ def check_scans(plan: Plan) -> None:
             place = dispatch.bindings[1].role, dispatch.bindings[1].tensor, dispatch.bindings[1].segment
             written[place].append(at[np.broadcast_to(element < push["element_count"], at.shape)] % (1 << 32))
     addresses = [np.concatenate(parts) for parts in written.values()]
-    assert all(len(np.unique(each)) == len(each) for each in addresses)
+    assert all(len(np.unique(part)) == len(part) for part in addresses)
     assert sum(map(len, addresses)) == (plan.desc.outputs[0].element_count if scans else 0)
 
 

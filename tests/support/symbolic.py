@@ -174,13 +174,13 @@ class _Run:
             return z3.is_true(condition)
         key = condition.get_id()
         if key not in self.decisions:
-            behind = [*self.decisions.values()]
-            possible = self.ahead[len(behind) : len(behind) + 1]
+            decided = [*self.decisions.values()]
+            possible = self.ahead[len(decided) : len(decided) + 1]
             if not possible:
                 solver = z3.Solver()
                 solver.add(self.conditions)
                 possible = [way for way in (True, False) if solver.check(condition == way) != z3.unsat]
-                self.others += [[*behind, way] for way in possible[1:]]
+                self.others += [[*decided, way] for way in possible[1:]]
             self.decisions[key] = possible[0]
             self.conditions.append(condition == possible[0])
         return self.decisions[key]
@@ -284,8 +284,8 @@ class _Run:
         if name in self.floats:
             return self.floats[name](*values)
         if name == "Select" or name in _CHOICES:
-            *given, first, second = values
-            (condition,) = given or (self.applied(_CHOICES[name], first, second),)
+            *conditions, first, second = values
+            (condition,) = conditions or (self.applied(_CHOICES[name], first, second),)
             return first if self.decide(condition) else second
         # A shift by more than 31 bits is undefined.
         if name.startswith("Shift") and not self.decide(self.applied("ULessThan", values[1], _word(32))):
