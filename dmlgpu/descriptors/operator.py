@@ -80,7 +80,7 @@ class OperatorDesc:
         return self
 
     @property
-    def _own_types(self) -> TypeTable:
+    def _allowed_types(self) -> TypeTable:
         """The types that each tensor of this descriptor may have: for REDUCE, those of its function."""
         return self.types
 
@@ -126,7 +126,7 @@ class OperatorDesc:
 
     def _check_tensor(self, field: str) -> TensorDesc:
         """The tensor of a field. Raises if its type is not supported, or if elements of an output may overlap."""
-        tensor, types = getattr(self, field), self._own_types[field]
+        tensor, types = getattr(self, field), self._allowed_types[field]
         if not isinstance(tensor, TensorDesc):
             raise self._error(field, f"{shown(tensor)} is not a TensorDesc")
         if tensor.data_type not in types:
@@ -165,7 +165,7 @@ class OperatorDesc:
     def _check_holds(self, field: str, count: int, what: str) -> None:
         """Raises unless the type of a tensor can hold the indices of `count` elements."""
         path = f"{type(self).__name__}.{field}.data_type"
-        check_holds(path, getattr(self, field).data_type, count, what, self._own_types[field])
+        check_holds(path, getattr(self, field).data_type, count, what, self._allowed_types[field])
 
     def _check_sizes(self, field: str, expected: tuple[int, ...], why: str) -> None:
         sizes = getattr(self, field).sizes

@@ -152,7 +152,7 @@ class _ReductionOperatorDesc(OperatorDesc):
         self._set("axes", tuple(sorted(axes)))
         expected = tuple(1 if i in axes else size for i, size in enumerate(source.sizes))
         self._check_sizes("output_tensor", expected, "the input's sizes with 1 on every reduced axis")
-        if self._own_types is ARG_TYPES:
+        if self._allowed_types is ARG_TYPES:
             self._check_indices("output_tensor")
 
     def _check_indices(self, field: str) -> None:
@@ -331,13 +331,13 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
         return cls(function, **cls._inferred(source, axes, axis, output_data_type, types))
 
     @property
-    def _own_types(self) -> TypeTable:
+    def _allowed_types(self) -> TypeTable:
         return REDUCE_TYPES[self.function]
 
     def __post_init__(self) -> None:
         self._check_enum("function", ReduceFunction)
         self._check_reduction()
-        if self._own_types is not ARG_TYPES:
+        if self._allowed_types is not ARG_TYPES:
             self._check_same_type()
 
     def canonical(self) -> OperatorDesc:

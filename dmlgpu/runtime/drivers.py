@@ -311,7 +311,7 @@ def _lack(vk: Any, handle: Any) -> str:
     vk.vkGetPhysicalDeviceProperties2(handle, answer)
     # Older ones ignore specialization constants that are sizes of arrays. 1.2.11 is 10211.
     needs["MoltenVK 1.3"] = driver.driverID != vk.VK_DRIVER_ID_MOLTENVK or answer.properties.driverVersion >= 10300
-    lacking = [need for need, is_there in needs.items() if not is_there]
+    lacking = [need for need, is_met in needs.items() if not is_met]
     return f"{properties.deviceName} lacks {', '.join(lacking)}" if lacking else ""
 
 

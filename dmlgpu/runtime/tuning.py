@@ -61,7 +61,7 @@ _SHARED_STEP = 1 << 20
 SMALL_COPY_BYTES = 64 << 10
 # Elsewhere each tensor has its own buffer, because Kompute copies whole buffers between host and device. Sizes are
 # rounded up, so that tensors of similar sizes can use the same buffer, one after the other.
-_OWN_STEP = SMALL_COPY_BYTES
+_DEDICATED_STEP = SMALL_COPY_BYTES
 
 
 def _is_cpu(info: DeviceInfo) -> bool:
@@ -126,7 +126,7 @@ class MemoryPolicy(TypedDict):
 def tensor_memory(info: DeviceInfo) -> MemoryPolicy:
     """The memory policy of tensors."""
     heap, largest = info.heaps[info.host_heap], _largest_buffer(info)
-    step, growth, most = _SHARED_STEP if info.unified else _OWN_STEP, 0, largest
+    step, growth, most = _SHARED_STEP if info.unified else _DEDICATED_STEP, 0, largest
     if info.unified and _is_cpu(info):
         step, growth, most = min(_CPU_STEP, heap // 16), _CPU_GROWTH, min(_CPU_MOST, heap // 16, largest)
     return MemoryPolicy(shared=info.unified, step=step, growth=growth, most=most, keep=heap // 8)

@@ -423,13 +423,13 @@ class Model:
         for target in self._targets:
             try:
                 path = os.path.realpath(options.output_path / target.text())
-                is_there = os.path.lexists(path) or path in paths
+                exists = os.path.lexists(path) or path in paths
             except ValueError as error:
                 raise target.error(f"{shown(target.value)} is not a path: {error}") from None
             is_other = os.path.exists(path) and not os.path.isfile(path)  # a folder or a device
             if Path(folder) not in Path(path).parents or is_other:
                 raise target.error(f"{shown(target.value)} is not allowed; allowed are files in {folder}")
-            if is_there and not options.force:
+            if exists and not options.force:
                 raise target.error(f"{path} exists or is written twice; overwrite it with --force")
             paths.add(path)
 

@@ -44,8 +44,8 @@ BROWSER_FOLDERS = [
 
 def manifests(folders: list[Path], pattern: str) -> list[Path]:
     """Driver manifests in these folders, those for this machine's architecture first."""
-    there_are = [manifest for folder in folders for manifest in sorted(folder.glob(pattern))]
-    return sorted(there_are, key=lambda manifest: platform.machine() not in manifest.name)
+    matching = [manifest for folder in folders for manifest in sorted(folder.glob(pattern))]
+    return sorted(matching, key=lambda manifest: platform.machine() not in manifest.name)
 
 
 def find_drivers() -> dict[str, Path | None]:
