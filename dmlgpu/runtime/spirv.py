@@ -42,7 +42,7 @@ _COMPUTED: dict[int, Callable[..., int]] = {
 _FOLDER = Path(__file__).parents[1] / "spirv"
 _LAYOUTS = "layouts.json"
 
-MEND = "reinstall dmlgpu (in a checkout: make demo; if a build is running there, wait for its end)"
+FIX = "reinstall dmlgpu (in a checkout: make demo; if a build is running there, wait for its end)"
 
 
 @cache
@@ -56,7 +56,7 @@ def load(module: str) -> bytes:
     file = _FOLDER / f"{module}.spv"
     content = _read(file)
     if hashlib.sha256(content).hexdigest() != layout.sha256:
-        raise DeviceError(f"shader {file} is not the module that {_LAYOUTS} lists, or is damaged; {MEND}")
+        raise DeviceError(f"shader {file} is not the module that {_LAYOUTS} lists, or is damaged; {FIX}")
     return content
 
 
@@ -86,7 +86,7 @@ def layout_of(module: str) -> Layout:
     """The layout of one module; errors as `load`. A call needs few of all layouts."""
     entry = layouts().get(module)
     if entry is None:
-        raise DeviceError(f"{_FOLDER / _LAYOUTS} has no shader {module}; {MEND}")
+        raise DeviceError(f"{_FOLDER / _LAYOUTS} has no shader {module}; {FIX}")
     try:
         return Layout(
             {name: int(number) for name, number in entry["constants"].items()},
@@ -98,7 +98,7 @@ def layout_of(module: str) -> Layout:
 
 
 def _damaged(error: Exception) -> DeviceError:
-    return DeviceError(f"{_FOLDER / _LAYOUTS} is damaged: {error}; {MEND}")
+    return DeviceError(f"{_FOLDER / _LAYOUTS} is damaged: {error}; {FIX}")
 
 
 def constant_words(shader: Shader) -> list[int]:
@@ -168,7 +168,7 @@ def push_words(module: str, push: Mapping[str, Any]) -> list[int]:
     for name, value in push.items():
         (first, count), values = places[name], value if isinstance(value, tuple) else (int(value),)
         if len(values) != count:
-            raise DeviceError(f"shader {module}: push constant {name} has {count} words, not {len(values)}; {MEND}")
+            raise DeviceError(f"shader {module}: push constant {name} has {count} words, not {len(values)}; {FIX}")
         words[first : first + count] = values
     return words
 
@@ -176,7 +176,7 @@ def push_words(module: str, push: Mapping[str, Any]) -> list[int]:
 def _check_names(module: str, what: str, values: Mapping[str, Any], declared: Set[str]) -> None:
     if values.keys() != declared:
         missing, unknown = sorted(declared - values.keys()), sorted(values.keys() - declared)
-        raise DeviceError(f"shader {module}: the plan lacks {what} {missing}, and has unknown ones {unknown}; {MEND}")
+        raise DeviceError(f"shader {module}: the plan lacks {what} {missing}, and has unknown ones {unknown}; {FIX}")
 
 
 def _read(file: Path) -> bytes:
@@ -184,7 +184,7 @@ def _read(file: Path) -> bytes:
         with file.open("rb") as stream:
             content = stream.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise DeviceError(f"shader {file} cannot be read ({error}); {MEND}") from None
+        raise DeviceError(f"shader {file} cannot be read ({error}); {FIX}") from None
     if len(content) > _MOST_BYTES:
-        raise DeviceError(f"shader {file} is damaged: more than {_MOST_BYTES} bytes; {MEND}")
+        raise DeviceError(f"shader {file} is damaged: more than {_MOST_BYTES} bytes; {FIX}")
     return content

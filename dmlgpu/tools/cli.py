@@ -745,9 +745,9 @@ def _doctor(args: argparse.Namespace) -> int:
     colours = {OK: "green", ODD: "yellow", BROKEN: "red"}
     table = Table("What", "State", "Found", box=SIMPLE_HEAD, pad_edge=False)
     for finding in report.findings:
-        mend = f"\n[bold]To fix it:[/] {escape(finding.mend)}" if finding.mend else ""
+        fix = f"\n[bold]To fix it:[/] {escape(finding.fix)}" if finding.fix else ""
         colour = colours[finding.state]
-        table.add_row(escape(finding.subject), f"[{colour}]{finding.state}[/]", escape(finding.text) + mend)
+        table.add_row(escape(finding.subject), f"[{colour}]{finding.state}[/]", escape(finding.text) + fix)
     console.print(table)
     counts = Counter(finding.state for finding in report.findings)
     console.print(f"{counts[BROKEN]} broken, {counts[ODD]} odd, {counts[OK]} ok")

@@ -48,7 +48,7 @@ class Finding:
     state: str
     """OK; ODD: slow or unexpected, but results are right; or BROKEN."""
     text: str
-    mend: str = ""
+    fix: str = ""
     """How to fix it, unless it is OK."""
 
 
@@ -165,10 +165,10 @@ _TASKS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _problem(subject: str, problem: str, mend: str) -> Finding:
+def _problem(subject: str, problem: str, fix: str) -> Finding:
     """The finding for a problem. The last sentence of a DeviceError may tell how to fix it."""
     text, _, last = problem.rpartition(". Install ")
-    return Finding(subject, BROKEN, text, f"install {last}") if text else Finding(subject, BROKEN, problem, mend)
+    return Finding(subject, BROKEN, text, f"install {last}") if text else Finding(subject, BROKEN, problem, fix)
 
 
 # Requirements of the package
@@ -203,7 +203,7 @@ def _shaders() -> Finding:
     try:
         modules = [spirv.load(name) for name in spirv.layouts()]
     except DeviceError as error:
-        return Finding("shaders", BROKEN, str(error), spirv.MEND)
+        return Finding("shaders", BROKEN, str(error), spirv.FIX)
     return Finding("shaders", OK, f"{len(modules)} modules, all undamaged")
 
 
@@ -235,13 +235,13 @@ def _loader() -> Iterator[Finding]:
         layer = re.match('Insert instance layer "(.*?)"', text)
         if layer and layer[1] not in _CHEAP_LAYERS:
             cost = f"{text}: layers cost time, validation layers much"
-            mend = f"set VK_LOADER_LAYERS_DISABLE={layer[1]}, or unset the variable that enables it"
-            yield Finding(f"layer {layer[1]}", ODD, cost, mend)
+            fix = f"set VK_LOADER_LAYERS_DISABLE={layer[1]}, or unset the variable that enables it"
+            yield Finding(f"layer {layer[1]}", ODD, cost, fix)
         elif "wrong ELF class" in text:  # machines that run 32-bit programs also have 32-bit drivers
             yield Finding("loader", OK, text)
         elif kind != "info":
-            mend = "reinstall what the message names, or fix or unset the setting that names it"
-            yield Finding("loader", BROKEN if kind == "error" else ODD, text, mend)
+            fix = "reinstall what the message names, or fix or unset the setting that names it"
+            yield Finding("loader", BROKEN if kind == "error" else ODD, text, fix)
 
 
 def _devices() -> tuple[list[DeviceInfo], list[Finding]]:
@@ -254,8 +254,8 @@ def _devices() -> tuple[list[DeviceInfo], list[Finding]]:
     if infos:
         findings.append(_default(infos))
     if {info.type for info in infos} == {"cpu"}:
-        mend = "if this machine has a GPU, install its driver"
-        findings.append(Finding("devices", ODD, "software drivers only: results are the same, but slower", mend))
+        fix = "if this machine has a GPU, install its driver"
+        findings.append(Finding("devices", ODD, "software drivers only: results are the same, but slower", fix))
     return infos, findings
 
 
@@ -300,5 +300,5 @@ def _noise(subject: str, noise: str) -> Iterator[Finding]:
     lines = [line for line in noise.splitlines() if line.strip()]
     if lines:
         text = f"loader, layers or driver print {len(lines)} lines, first {lines[0].strip()[:200]!r}"
-        mend = "harmless if results are exact; unset VK_LOADER_DEBUG if it is set; a newer driver may be silent"
-        yield Finding(subject, ODD, text, mend)
+        fix = "harmless if results are exact; unset VK_LOADER_DEBUG if it is set; a newer driver may be silent"
+        yield Finding(subject, ODD, text, fix)

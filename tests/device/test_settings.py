@@ -80,7 +80,7 @@ def test_doctor_finds(verified, value, states):
     verified(value)
     found = list(doctor._settings())
     assert [finding.state for finding in found] == states
-    assert all(finding.subject == "DMLGPU_VERIFY" and finding.mend.startswith("unset it") for finding in found)
+    assert all(finding.subject == "DMLGPU_VERIFY" and finding.fix.startswith("unset it") for finding in found)
     if value == "maybe":
         assert found[0].text == f"DMLGPU_VERIFY: 'maybe' is not allowed; {ALLOWED}"
 

@@ -67,7 +67,7 @@ def selector(data: bytes) -> None:
 def findings(data: bytes) -> None:
     """What drivers print and files are called: something that every terminal takes."""
     finding, *noise = doctor._printable(Finding("driver", OK, text(data))), *doctor._noise("driver", text(data))
-    for found in (finding, *map(doctor._printable, noise), doctor._problem("driver", text(data), "mend")):
+    for found in (finding, *map(doctor._printable, noise), doctor._problem("driver", text(data), "fix")):
         assert found.state
     assert finding.text.isprintable()
     finding.text.encode()

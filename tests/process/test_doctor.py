@@ -52,7 +52,7 @@ def run(*arguments, redirect="") -> tuple[int, str]:
 
 def of(findings, state) -> dict[str, str]:
     """The findings of a state: subjects, and the last text of each. What is not as it should be has a remedy."""
-    assert all(bool(finding.mend) == (finding.state != OK) for finding in findings)
+    assert all(bool(finding.fix) == (finding.state != OK) for finding in findings)
     return {finding.subject: finding.text for finding in findings if finding.state == state}
 
 
@@ -90,7 +90,7 @@ def test_a_machine_without_a_loader(monkeypatch, tmp_path):
     assert (report.healthy, report.devices, set(broken)) == (False, [], {"Kompute", "loader"})
     assert broken["loader"].startswith("no Vulkan loader: ")
     assert broken["Kompute"].startswith("the package dmlgpu-kp cannot be loaded: ")
-    assert next(each.mend for each in report.findings if each.subject == "loader").startswith("install it (Debian, ")
+    assert next(each.fix for each in report.findings if each.subject == "loader").startswith("install it (Debian, ")
 
 
 def test_names_that_no_terminal_takes(monkeypatch):
@@ -143,7 +143,7 @@ def test_a_driver_that_does_not_load(monkeypatch, tmp_path, content, state, text
     infos, (together,) = doctor._devices()
     assert (infos, together.state) == ([], BROKEN)
     assert re.match(rf"no usable Vulkan device; .*=\S+/driver\.json \(VkError\w+; .*{text}", together.text)
-    assert together.mend.startswith("install the driver of your GPU, or one that needs no GPU (Debian, ")
+    assert together.fix.startswith("install the driver of your GPU, or one that needs no GPU (Debian, ")
 
 
 def test_a_driver_that_does_not_load_beside_others(monkeypatch):
@@ -154,7 +154,7 @@ def test_a_driver_that_does_not_load_beside_others(monkeypatch):
     assert (len(broken), len(infos), of(together, BROKEN)) == (1, 1, {})
     noise = together[0]
     assert re.match(r"loader, layers or driver print \d\d+ lines, first '", noise.text)
-    assert "unset VK_LOADER_DEBUG" in noise.mend
+    assert "unset VK_LOADER_DEBUG" in noise.fix
 
 
 # As if a driver did it when the loader has it make an instance.
@@ -291,7 +291,7 @@ def test_default_device(monkeypatch, infos, wanted, subject, state, text):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "program", "state", "text", "mend"),
+    ("wanted", "program", "state", "text", "fix"),
     [
         ("", "sys.modules['dmlgpu_kp'] = None", BROKEN, "the package dmlgpu-kp is not ", "install dmlgpu-kp "),
         ("", "os.kill(os.getpid(), 11)", BROKEN, "the process ended with signal 11 ", "install dmlgpu-kp "),
@@ -306,11 +306,11 @@ def test_default_device(monkeypatch, infos, wanted, subject, state, text):
         ),
     ],
 )
-def test_kompute(children, monkeypatch, wanted, program, state, text, mend):
+def test_kompute(children, monkeypatch, wanted, program, state, text, fix):
     monkeypatch.setenv("DMLGPU_KOMPUTE", wanted)
     children(f"import os, sys; from dmlgpu.runtime import kompute_module; {program}")
     found = doctor._kompute()
-    assert (found.state, found.text.startswith(text), found.mend.startswith(mend)) == (state, True, True), found
+    assert (found.state, found.text.startswith(text), found.fix.startswith(fix)) == (state, True, True), found
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_wrong_versions(monkeypatch, subject, version, needed):
     found = getattr(doctor, f"_{subject}")()
     assert (found.state, found.subject.lower()) == (BROKEN, subject)
     assert found.text.endswith(f"{version}; dmlgpu needs {needed}")
-    assert needed in found.mend
+    assert needed in found.fix
 
 
 def test_versions_are_those_of_the_package():
@@ -336,7 +336,7 @@ def test_damaged_shaders(monkeypatch, tmp_path):
     spirv.layouts.cache_clear()
     found = doctor._shaders()
     spirv.layouts.cache_clear()
-    assert (found.state, found.mend) == (BROKEN, spirv.MEND)
+    assert (found.state, found.fix) == (BROKEN, spirv.FIX)
     assert found.text.startswith(f"shader {tmp_path / 'layouts.json'} cannot be read (")
 
 

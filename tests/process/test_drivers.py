@@ -17,7 +17,7 @@ from tests.support.drivers import DRIVERS, LOADER_FOLDERS, manifests, naming, se
 from tests.support.processes import ROOT, output_of
 
 NONE = "no usable Vulkan device; drivers come from "
-MEND = (
+FIX = (
     f"Install the driver of your GPU, or one that needs no GPU ({drivers._DRIVER}); VK_DRIVER_FILES and "
     "VK_ICD_FILENAMES, if set, must name its manifest"
 )
@@ -72,9 +72,9 @@ def errors(environment, noise="") -> str:
 
 
 def reason_of(environment, path, variable="VK_DRIVER_FILES", noise="") -> str:
-    """Why there is no device with the drivers of a variable; the message names it, and says how to mend it."""
+    """Why there is no device with the drivers of a variable; the message names it, and says how to fix it."""
     message = errors(environment | {variable: str(path)}, noise)
-    before, after = f"{NONE}{variable}={path} (", f"). {MEND}"
+    before, after = f"{NONE}{variable}={path} (", f"). {FIX}"
     assert message.startswith(before)
     assert message.endswith(after)
     return message[len(before) : -len(after)]
@@ -171,7 +171,7 @@ def test_no_driver_is_installed(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(drivers, "loader_messages", lambda: [("info", "Searching"), ("error", "Found no drivers!")])
     assert str(drivers._no_device("VkError")) == (
-        f"{NONE}the system, as in /usr/share/vulkan/icd.d (VkError; Found no drivers!). {MEND}"
+        f"{NONE}the system, as in /usr/share/vulkan/icd.d (VkError; Found no drivers!). {FIX}"
     )
 
 
