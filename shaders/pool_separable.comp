@@ -21,8 +21,8 @@
 // of Gil and Werman (1993), whose tiles are as long as a window.
 //
 // With SHARES the input is the gradients of a pooling, each divided among the elements of its window. An element's
-// gradient is the sum over a window of these: over the windows of the pooling that cover the element. If the pooling
-// has a stride, positions count elements of the pooled input: gradients are BASE_DILATION apart, and outputs at this
+// gradient is the sum over a window of these: over the windows of the pooling that hold the element. If the pooling has
+// a stride, positions count elements of the pooled input: gradients are BASE_DILATION apart, and outputs at this
 // distance have windows in common. A window is shorter for some outputs than for others, by one gradient:
 //
 //   positions            0   1   2   3   4   5   6   7        BASE_DILATION = 2, a window of 5
@@ -79,12 +79,16 @@ const uint WORDS_OF_STATE = WORDS_PER_ELEMENT;
 #endif
 const uint STATES_PER_VECTOR = 4 / WORDS_OF_STATE;
 
-// COLUMNS: neighbouring lines that an invocation computes together. GROUP: windows that it stores together.
+// COLUMNS: neighbouring lines that an invocation computes together: those of a vector, or with WORDS those whose outputs
+// share a word. GROUP: windows that it stores together.
 #ifdef ROWS
 const uint COLUMNS = 1, GROUP = SIDE_BY_SIDE ? 4 : 1;
+#elif defined(WORDS)
+const uint COLUMNS = ELEMENTS_PER_WORD, GROUP = COLUMNS;
 #else
 const uint COLUMNS = STATES_PER_VECTOR, GROUP = COLUMNS;
 #endif
+const uint COLUMN_WORDS = COLUMNS * WORDS_OF_STATE;
 const uint INTERMEDIATE_WORDS = GROUP * WORDS_OF_STATE;
 const uint GROUP_WORDS = (GROUP * BITS + 31) / 32;
 layout(set = 0, binding = 2) buffer Values { uint values[]; };  // or the intermediate
@@ -234,7 +238,7 @@ void set_lines(inout Tile tile, uint vector)
 #else
 void set_lines(inout Tile tile, uint vector)
 {
-    tile.line = tile.outer * size * vectors + vector + source_base / 4;
+    tile.line = tile.outer * size * vectors + vector + source_base / COLUMN_WORDS;
     tile.vector = vector;
     tile.row = vector / row_vectors;
     tile.column = (vector - tile.row * row_vectors) * COLUMNS;
@@ -292,7 +296,13 @@ void load(out State states[COLUMNS], Tile tile, int position, bool counts)
 #endif
     states[0] = state_of(or_neutral(operand, is_element), inside);
 #else
+#ifdef WORDS
+    uvec4 vector = uvec4(0);
+    [[unroll]] for (uint i = 0; i < COLUMN_WORDS; ++i)
+        vector[i] = source[at * COLUMN_WORDS + i];
+#else
     uvec4 vector = source_vectors[at];
+#endif
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
         GET_STATE(states[c], vector, c, inside)
         if (!is_element)

@@ -66,6 +66,8 @@ class Limits:
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
     loads_vectors: bool = True
     """Whether the driver loads a vector of 16 bytes faster than its words."""
+    gathers: bool = False
+    """Whether the driver loads a vector of 16 bytes no faster than its words. It takes longer to compile then."""
 
     def __post_init__(self) -> None:
         if self.segment_bytes % 256:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from typing import TypedDict
 
 from dmlgpu.lowering.limits import Limits
@@ -85,7 +86,9 @@ def assumed_seconds_per_element(info: DeviceInfo) -> float:
 # Weaknesses of drivers
 
 # llvmpipe silently ends long loops: plans keep to `Limits.invocation_loads` on every driver. SwiftShader unrolls no
-# loops over local arrays, and loads four words as fast as a vector.
+# loops over local arrays, and loads four words as fast as a vector. llvmpipe (Mesa 25.0, not 22.3) gathers each word of
+# a vector for all invocations of a SIMD vector, which takes as long as for words that are far apart.
+_GATHERING = re.compile(r"llvmpipe Mesa (2[5-9]|[3-9]\d)\b")
 
 
 def _is_swiftshader(info: DeviceInfo) -> bool:
@@ -107,6 +110,7 @@ def device_limits(info: DeviceInfo) -> Limits:
         dispatch_count=Limits.dispatch_count if _is_cpu(info) else _GPU_DISPATCHES,
         unrolls=not _is_swiftshader(info),
         loads_vectors=not _is_swiftshader(info),
+        gathers=bool(_GATHERING.match(info.driver)),
         simd_width=info.subgroup_size if _is_cpu(info) else group_size * group_count,
         least_loads=_CPU_LEAST_LOADS if _is_cpu(info) else _GPU_LEAST_LOADS,
         cooperating=not _is_cpu(info),

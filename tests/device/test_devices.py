@@ -175,6 +175,19 @@ def test_what_swiftshader_does_badly(driver):
     assert (limits.unrolls, limits.loads_vectors) == (llvmpipe, llvmpipe)
 
 
+@pytest.mark.parametrize(
+    ("name", "gathers"),
+    [
+        ("llvmpipe Mesa 22.3.6 (LLVM 15.0.6)", False),
+        ("llvmpipe Mesa 25.0.7-2~bpo12+1 (LLVM 15.0.6)", True),
+        ("llvmpipe Mesa 30.1.0", True),
+        ("radv Mesa 25.0.7", False),
+    ],
+)
+def test_drivers_that_gather(driver, name, gathers):
+    assert device_limits(dataclasses.replace(driver, driver=name)).gathers == gathers
+
+
 @pytest.mark.parametrize(("limit", "room"), [("max_storage_buffer_range", 0), ("max_memory_allocation_size", 256)])
 @pytest.mark.parametrize("more", [0, 1, 100, 255])
 def test_segments_are_whole_vectors(driver, limit, room, more):

@@ -115,6 +115,15 @@ def test_separable_passes_of_planes_and_slabs_that_lie_apart(driver, open_device
     check_outputs(operator.plan, inputs, operator(*inputs))
 
 
+@pytest.mark.parametrize("name", ["float32-uint32", "float16-uint32", "int8-uint64", "float64-uint64"])
+def test_separable_passes_of_words(driver, open_device, name):
+    """By few invocations, so that each goes on from one line to the next."""
+    limits = dataclasses.replace(device_limits(driver), gathers=True, unrolls=True, group_size=8, group_count=1)
+    device = open_device(driver.index, limits)
+    (case,) = (case for case in SEPARABLE if case.id == f"separable-small-{name}")
+    assert computed(device, case.desc, case.inputs(), "pool_separable")
+
+
 @pytest.mark.parametrize("segment_bytes", [1024, 2560])
 def test_separable_passes_over_several_segments(driver, open_device, segment_bytes):
     """Segments end within rows, of the input and of outputs. SwiftShader compiles the other cases for minutes."""

@@ -290,6 +290,7 @@ def limits(choices: Choices) -> Limits:
         unrolls=choices.chance(2),
         loads_vectors=choices.chance(2),
         cooperating=choices.chance(2),
+        gathers=choices.chance(2),
     )
 
 

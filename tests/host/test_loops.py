@@ -311,7 +311,9 @@ def too_long():
     high = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1 << 14, 512)), (33, 34))
     yield lower(high, ONE, flags=ExecutionFlags.EXACT_SUMS)
     yield lower(pool_desc(FLOAT32, PLANE, (3, 3)), ONE)
-    yield lower(pool_desc(FLOAT32, PLANE, (21, 21)), dataclasses.replace(ONE, intermediate_bytes=1 << 30))
+    for gathers in False, True:
+        limits = dataclasses.replace(ONE, intermediate_bytes=1 << 30, gathers=gathers)
+        yield lower(pool_desc(FLOAT32, PLANE, (21, 21)), limits)
     yield lower(pool_desc(FLOAT32, LINE, (1, 1), (2, 1)), ONE, "pool_direct")
     for kind in MaxPoolingGradOperatorDesc, AveragePoolingGradOperatorDesc:
         for sizes, window, strides in (PLANE, (3, 3), (1, 1)), (LINE, (1, 1), (9, 1)):

@@ -33,6 +33,7 @@ from tests.support.cases import (
     INT64,
     UINT8,
     UINT32,
+    UINT64,
     arg_desc,
     extremum_desc,
     pool_desc,
@@ -278,6 +279,25 @@ def test_few_windows_of_a_tile_are_unrolled_where_they_are_written(window, unrol
     """With more lavapipe (Mesa 25) compiles half as long again."""
     plan = lower(pool_desc(FLOAT32, (1, 1, 99, 99), (window, window), indices=None), PLANNED["cpu"])
     assert [dict(dispatch.shader.constants)["unrolled"] for dispatch in plan.dispatches] == unrolled
+
+
+@pytest.mark.parametrize(
+    ("data_type", "gathers", "tile"),
+    [
+        (FLOAT32, False, 8),
+        (UINT64, False, 4),
+        (FLOAT32, True, 16),
+        (UINT64, True, 8),
+        (FLOAT16, True, 8),
+        (UINT8, True, 4),
+    ],
+    ids=str,
+)
+def test_a_driver_that_gathers_loads_few_columns_of_more_windows(data_type, gathers, tile):
+    limits = dataclasses.replace(PLANNED["cpu"], gathers=gathers)
+    shader = lower(pool_desc(data_type, (1, 1, 99, 99), (21, 21)), limits).dispatches[1].shader
+    assert shader.variant == "pool_separable_columns" + "_words" * gathers
+    assert shader.constants["tile"] == tile
 
 
 def test_plans_differ_where_limits_do():

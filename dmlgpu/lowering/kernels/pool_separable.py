@@ -148,6 +148,7 @@ class PoolSeparable(Kernel):
     variants: ClassVar = {
         "pool_separable_rows": "along width: one invocation per tile of windows, which share loads",
         "pool_separable_columns": "along height or depth: the same, from the results of the pass before",
+        "pool_separable_columns_words": "along height or depth: loads words, not vectors, of fewer columns",
     }
 
     rows_variant: ClassVar = "pool_separable_rows"
@@ -241,6 +242,16 @@ class PoolSeparable(Kernel):
         return -(-self.windows.along[2].output_size // 4) * 4
 
     @property
+    def _loads_words(self) -> bool:
+        """Whether passes along height and depth load words. The state of a sum is a vector."""
+        return self.selects and self.limits.gathers
+
+    @property
+    def columns(self) -> int:
+        """Columns that an invocation of such a pass computes: COLUMNS of the shader."""
+        return max(1, 32 // self.source.data_type.bits) if self._loads_words else 4 // self.words
+
+    @property
     def _is_unrolled(self) -> bool:
         """Whether a driver for CPUs unrolls loops. lavapipe (Mesa 25) compiles long ones for seconds."""
         return self.limits.unrolls and not self.limits.cooperating
@@ -258,7 +269,7 @@ class PoolSeparable(Kernel):
             return _MOST_TILE if self.words == 1 else 4
         if axis == 2:
             return _MOST_TILE // self.words if line.window_size > _SHORT or not self.indexed else _UNROLLED_TILE
-        return _UNROLLED_TILE // self.words
+        return (_MOST_TILE // self.columns if self.limits.gathers else _UNROLLED_TILE) // self.words
 
     def _unrolled(self, one_pass: SeparablePass) -> int:
         """Windows of a tile whose writes are unrolled.
@@ -272,7 +283,7 @@ class PoolSeparable(Kernel):
             return 1
         if one_pass.axis == 2:
             return 4
-        if self.indexed or one_pass.line.step > 1:
+        if self.indexed or one_pass.line.step > 1 or self.limits.gathers:
             return 1
         return 2 if self.lines[0].needs_pass or one_pass.line.window_size > _MOST_TILE else _MOST_TILE
 
@@ -296,7 +307,7 @@ class PoolSeparable(Kernel):
             slabs = planes if axis == 0 else planes * depth.size
             rows = height.output_size if axis == 0 else 1
             outer = slabs * height.size if axis == 2 else slabs
-            vectors = 1 if axis == 2 else rows * self.pitch * self.words // 4
+            vectors = 1 if axis == 2 else rows * self.pitch // self.columns
             written = outer * self.pitch if axis == 2 else outer * line.output_size * rows * self.pitch
             tile = line.tile(self._most_tile(axis, line))
             loads = self.problem.accumulator.loads() if axis == 2 else 1
@@ -540,7 +551,7 @@ class PoolSeparable(Kernel):
         line, bits, width = one_pass.line, self.source.data_type.bits, self.windows.along[2].output_size
         # The state of a sum is a vector, and SwiftShader compiles several roots for minutes.
         side_by_side = self.selects and one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
-        group = (4 if side_by_side else 1) if one_pass.axis == 2 else 4 // self.words
+        group = (4 if side_by_side else 1) if one_pass.axis == 2 else self.columns
         per_word = max(1, 32 // bits)
         constants = constants_of(
             self.problem,
@@ -579,7 +590,8 @@ class PoolSeparable(Kernel):
             **pass_push,
             **self._counted(part, one_pass.axis),
         )
-        variant = self.rows_variant if one_pass.axis == 2 else "pool_separable_columns"
+        columns_variant = "pool_separable_columns" + "_words" * self._loads_words
+        variant = self.rows_variant if one_pass.axis == 2 else columns_variant
         shader = shader_of(variant, self.problem, constants, built_in=self.selects)
         loads = self.limits.loads(len(items), one_pass.item_loads)
         return Dispatch(shader, push, (source, values, indices), loads, outputs)
