@@ -21,8 +21,8 @@
 // of Gil and Werman (1993), whose tiles are as long as a window.
 //
 // With SHARES the input is the gradients of a pooling, each divided among the elements of its window. An element's
-// gradient is the sum over a window of these: over the windows of the pooling that hold the element. If the pooling has
-// a stride, positions count elements of the pooled input: gradients are BASE_DILATION apart, and outputs at this
+// gradient is the sum over a window of these: over the windows of the pooling that cover the element. If the pooling
+// has a stride, positions count elements of the pooled input: gradients are BASE_DILATION apart, and outputs at this
 // distance have windows in common. A window is shorter for some outputs than for others, by one gradient:
 //
 //   positions            0   1   2   3   4   5   6   7        BASE_DILATION = 2, a window of 5
@@ -273,14 +273,30 @@ void set_windows(inout Tile tile, uint number, uint residues)
     tile.last = DILATED ? last - (last - tile.first) % int(dilation) : last;
 }
 
-// item = (outer * tiles + number) * vectors + vector
-Tile tile_of(uint item, uint tiles, uint residues)
+// Where an item is: item = (outer * tiles + number) * vectors + vector.
+uvec3 place_of(uint item, uint tiles)
+{
+    uint together = item / vectors, outer = together / tiles;
+    return uvec3(outer, together - outer * tiles, item - together * vectors);
+}
+
+// Where the item `distance` items later is. Without a division: llvmpipe divides for one invocation after the other.
+uvec3 later(uvec3 place, uvec3 distance, uint tiles)
+{
+    uvec3 sum = place + distance;
+    uint carry = uint(sum.z >= vectors);
+    sum.yz += uvec2(carry, 0 - carry * vectors);
+    carry = uint(sum.y >= tiles);
+    sum.xy += uvec2(carry, 0 - carry * tiles);
+    return sum;
+}
+
+Tile tile_at(uvec3 place, uint residues)
 {
     Tile tile;
-    uint together = item / vectors;
-    tile.outer = together / tiles;
-    set_lines(tile, item - together * vectors);
-    set_windows(tile, together - tile.outer * tiles, residues);
+    tile.outer = place.x;
+    set_lines(tile, place.z);
+    set_windows(tile, place.y, residues);
     return tile;
 }
 
@@ -502,7 +518,10 @@ void main()
     uint first_item = push.first_item;
     Items mine = items_of(min(push.outer_count * tiles * vectors - first_item, push.most_items));
     uint item = mine.next;
-    for (; item < mine.end; item += ITEM_STRIDE)
-        compute(tile_of(first_item + item, tiles, residues));
+    uvec3 place = place_of(first_item + item, tiles), distance = place_of(ITEM_STRIDE, tiles);
+    for (; item < mine.end; item += ITEM_STRIDE) {
+        compute(tile_at(place, residues));
+        place = later(place, distance, tiles);
+    }
     report(item, mine.end);
 }
