@@ -195,9 +195,10 @@ def test_these_take_every_kernel():
             )
             for kernel in None, "pool_direct":
                 taken |= {dispatch.shader.module for dispatch in lower(desc, limits, kernel).dispatches}
-    # Those of gradients, of regions, of unpooling, of TOP_K, of quantized elements and scans have tests of their own.
+    # Those of gradients, of regions, of unpooling, of TOP_K, of quantized elements and scans have tests of their own;
+    # only selections load words.
     names = "pool_backward", "roi_pool", "scatter", "scan", "top_k", "requantize"
-    others = tuple(kernel for kernel in VARIANTS if kernel.startswith(names) or "shares" in kernel)
+    others = tuple(kernel for kernel in VARIANTS if kernel.startswith(names) or "shares" in kernel or "words" in kernel)
     assert taken == {f"{kernel}_sum_32" for kernel in VARIANTS if kernel not in others}
 
 
