@@ -219,7 +219,7 @@ def test_what_separable_passes_leave_to_others():
     for desc, why in (
         (
             AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 9, 9)), (18, 18), (1, 2), strides=(2, 2)),
-            "there are elements between windows",
+            "some elements are in no window",
         ),
         (MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 9, 9)), (2, 2)), "the gradient of a window has one"),
     ):
@@ -257,7 +257,7 @@ def test_rows_of_outputs_that_share_words(device):
         limits = dataclasses.replace(LIMITS["CPU"], dispatch_elements=most)
         assert len(lower(desc, limits, "pool_backward_small").dispatches) == dispatches
     with pytest.raises(
-        DescriptorError, match="because rows of outputs share words, and slabs that end with a word are"
+        DescriptorError, match="because rows of outputs share words, and slabs that fill whole words are"
     ):
         lower(desc, dataclasses.replace(LIMITS["CPU"], dispatch_elements=29), "pool_backward_small")
     verify(desc, np.arange(32, dtype=np.float16).reshape(4, 1, 2, 4), device=device)

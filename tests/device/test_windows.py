@@ -254,7 +254,7 @@ def test_small_windows_whose_rows_of_outputs_share_words(driver, open_device, da
         assert [dispatch.shader.variant for dispatch in plan.dispatches] == ["pool_small"] * dispatches
         verify(desc, images(data_type, (1, 8, 5, 7)), device=device)
     limits = dataclasses.replace(device_limits(driver), dispatch_elements=15 * slabs)
-    with pytest.raises(DescriptorError, match="slabs that end with a word are too large"):
+    with pytest.raises(DescriptorError, match="slabs that fill whole words are too large"):
         lower(desc, limits, "pool_small")
 
 
