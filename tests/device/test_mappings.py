@@ -13,7 +13,7 @@ from dmlgpu.runtime import spirv
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.cases import ELEMENT_TYPES, INDEX_TYPES
 from tests.support.limits import CORES, LIMITS, MAPPINGS, limits_of
-from tests.support.plans import OF_A_CPU, OF_A_GPU, by_operator, chosen, covered, of_operator
+from tests.support.plans import COOPERATING, OF_A_CPU, OF_A_GPU, by_operator, chosen, covered, of_operator
 
 pytestmark = pytest.mark.every_driver
 
@@ -37,6 +37,7 @@ def test_chosen_cases_cover_every_kernel_and_type():
             r"columns_(wide_)?(sum_16|exact|squares|product|logsumexp)",
             r"columns_wide_(integer|sum|selection_64)",
             r"pool_small_wide_",
+            r"pool_separable_columns_selection_",
             r"top_k_sort_long_",  # an item has more loads than these limits allow
             r"scan_columns_(cumulative|product)_16",
             r"scan_states_\w+_(32|64)",
@@ -46,11 +47,10 @@ def test_chosen_cases_cover_every_kernel_and_type():
         "CPU": OF_A_GPU,
         **dict.fromkeys(CORES, OF_A_GPU),
         "GPU": OF_A_CPU,
-        "split": re.compile(f"{OF_A_GPU.pattern}|{short}"),
+        "split": re.compile(f"{COOPERATING}|{short}"),
     }
-    # Sums of short integers have tests of their own, test_reduce.py over axes and test_quantized.py over windows, and
-    # so have passes that load words, test_windows.py.
-    layouts = {name for name in spirv.layouts() if not re.search(r"_integer_(8|16)$|_columns_words_", name)}
+    # Sums of short integers have tests of their own: test_reduce.py over axes, test_quantized.py over windows.
+    layouts = {name for name in spirv.layouts() if not name.endswith(("_integer_8", "_integer_16"))}
     for mapping, others in others_of.items():
         kernels = {name for name, *_ in found[mapping]} & layouts
         assert kernels == {name for name in layouts if not others.match(name)}

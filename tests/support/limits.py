@@ -11,9 +11,16 @@ import dmlgpu
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.tuning import device_limits
 
-# So low that small tensors lie in many segments, and need several ranges, pieces and partials.
+# So low that small tensors lie in many segments, and need several ranges, pieces and partials; and of a driver that
+# gathers.
 LOWERED = Limits(
-    segment_bytes=256, group_size=32, group_count=3, partial_bytes=512, invocation_loads=100, dispatch_count=1 << 20
+    segment_bytes=256,
+    group_size=32,
+    group_count=3,
+    partial_bytes=512,
+    invocation_loads=100,
+    dispatch_count=1 << 20,
+    gathers=True,
 )
 # The mapping of a CPU depends on the number of its cores: this machine's, and others.
 CORES = {f"CPU-{cores}": cores for cores in (1, 16, 256)}
