@@ -54,20 +54,20 @@ const uint MOST_COLUMNS = (WINDOW_WIDTH - 1) / STRIDE_WIDTH + 1;
 // first window it is negative (wrapped around).
 struct WindowRow {
     uint column;
-    bool holds;    // whether the row exists, and its windows cover outputs of the tile
+    bool covers;   // whether the row exists, and its windows cover outputs of the tile
     uint number;   // of the window in this column
     uint address;  // of its gradient
 };
 
-WindowRow window_row(bool holds, uint plane, uint z, uint y, uint column)
+WindowRow window_row(bool covers, uint plane, uint z, uint y, uint column)
 {
     uint number = ((plane * window_count.x + z) * window_count.y + y) * window_count.z + column;
     uint address = plane * plane_stride + z * stride.x + y * stride.y + column * stride.z + source_base;
-    bool there = y < window_count.y && z < window_count.x && holds;
+    bool there = y < window_count.y && z < window_count.x && covers;
     return WindowRow(column, there, number, address);
 }
 
-bool has_window(WindowRow row, uint c) { return row.holds && row.column + c < window_count.z; }
+bool has_window(WindowRow row, uint c) { return row.covers && row.column + c < window_count.z; }
 
 // The gradient of window c of a row; of any element if there is no window.
 Operand gradient_of(WindowRow row, uint c)
@@ -114,13 +114,13 @@ State sum_of_row(uint d, uint i)
     return sum;
 }
 
-void load_row(uint d, bool holds, uint plane, uint z, uint y, uint column)
+void load_row(uint d, bool covers, uint plane, uint z, uint y, uint column)
 {
     [[unroll]] for (uint i = 0; i < LAST_ROW; ++i) {
         if (d == 0)
             sums[i] = sums[i + SUMS];
     }
-    WindowRow row = window_row(holds, plane, z, y, column);
+    WindowRow row = window_row(covers, plane, z, y, column);
     uint in_slab = counted(z * window_stride.x, reach.x + 1, 1, counted_begin.x, counted_end.x)
         * counted(y * STRIDE_HEIGHT, WINDOW_HEIGHT, 1, counted_begin.y, counted_end.y);
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
@@ -161,7 +161,7 @@ uint winners[RING];  // numbers of the elements that get them
 
 void begin_tile(uint column) {}
 
-void load_row(uint d, bool holds, uint plane, uint z, uint y, uint column)
+void load_row(uint d, bool covers, uint plane, uint z, uint y, uint column)
 {
     uint first = d * ROWS * COLUMNS, last = first + (ROWS - 1) * COLUMNS;
     // Counted from 0: Mesa 25 does not unroll a loop that begins at `first`, and keeps the arrays in memory.
@@ -169,7 +169,7 @@ void load_row(uint d, bool holds, uint plane, uint z, uint y, uint column)
         gradients[first + i] = gradients[first + i + COLUMNS];
         winners[first + i] = winners[first + i + COLUMNS];
     }
-    WindowRow row = window_row(holds, plane, z, y, column);
+    WindowRow row = window_row(covers, plane, z, y, column);
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
         bool is_window = has_window(row, c);
         gradients[last + c] = gradient_of(row, c);
@@ -243,8 +243,8 @@ void main()
         for (uint i = 0; i < iterations; ++i) {
             [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
                 uint steps = DEPTHS - 1 - d;
-                bool holds = behind + steps * window_stride.x <= reach.x;
-                load_row(d, holds, tile.plane, last_depth - steps, window_row + i, column);
+                bool covers = behind + steps * window_stride.x <= reach.x;
+                load_row(d, covers, tile.plane, last_depth - steps, window_row + i, column);
             }
             if (i < ROWS - 1)
                 continue;

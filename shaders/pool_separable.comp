@@ -273,17 +273,17 @@ void set_windows(inout Tile tile, uint number, uint residues)
     tile.last = DILATED ? last - (last - tile.first) % int(dilation) : last;
 }
 
-// Where an item is: item = (outer * tiles + number) * vectors + vector.
-uvec3 place_of(uint item, uint tiles)
+// The digits of an item: item = (outer * tiles + number) * vectors + vector.
+uvec3 digits_of(uint item, uint tiles)
 {
     uint together = item / vectors, outer = together / tiles;
     return uvec3(outer, together - outer * tiles, item - together * vectors);
 }
 
-// Where the item `distance` items later is. Without a division: llvmpipe divides for one invocation after the other.
-uvec3 later(uvec3 place, uvec3 distance, uint tiles)
+// The digits of a sum, by carrying, not by a division: llvmpipe divides for one invocation after the other.
+uvec3 added(uvec3 item, uvec3 distance, uint tiles)
 {
-    uvec3 sum = place + distance;
+    uvec3 sum = item + distance;
     uint carry = uint(sum.z >= vectors);
     sum.yz += uvec2(carry, 0 - carry * vectors);
     carry = uint(sum.y >= tiles);
@@ -291,12 +291,12 @@ uvec3 later(uvec3 place, uvec3 distance, uint tiles)
     return sum;
 }
 
-Tile tile_at(uvec3 place, uint residues)
+Tile tile_of(uvec3 digits, uint residues)
 {
     Tile tile;
-    tile.outer = place.x;
-    set_lines(tile, place.z);
-    set_windows(tile, place.y, residues);
+    tile.outer = digits.x;
+    set_lines(tile, digits.z);
+    set_windows(tile, digits.y, residues);
     return tile;
 }
 
@@ -518,10 +518,10 @@ void main()
     uint first_item = push.first_item;
     Items mine = items_of(min(push.outer_count * tiles * vectors - first_item, push.most_items));
     uint item = mine.next;
-    uvec3 place = place_of(first_item + item, tiles), distance = place_of(ITEM_STRIDE, tiles);
+    uvec3 digits = digits_of(first_item + item, tiles), distance = digits_of(ITEM_STRIDE, tiles);
     for (; item < mine.end; item += ITEM_STRIDE) {
-        compute(tile_at(place, residues));
-        place = later(place, distance, tiles);
+        compute(tile_of(digits, residues));
+        digits = added(digits, distance, tiles);
     }
     report(item, mine.end);
 }

@@ -43,7 +43,7 @@ from tests.support.cases import (
 )
 from tests.support.drivers import discrete, opened_as
 from tests.support.layouts import check_all_bytes
-from tests.support.plans import OF_A_CPU, by_operator, chosen, of_operator
+from tests.support.plans import OF_A_CPU, OF_GATHERS, by_operator, chosen, of_operator
 
 pytestmark = pytest.mark.every_driver
 
@@ -467,7 +467,8 @@ def test_staged_results_are_those_of_every_kernel_of_a_gpu(staged):
     others = () if staged.limits.unrolls else ("pool_small", "pool_backward_small")
     # Sums of short integers have tests of their own: test_reduce.py over axes, test_quantized.py over windows.
     layouts = {name for name in spirv.layouts() if not name.endswith(("_integer_8", "_integer_16"))}
-    assert taken & layouts == {name for name in layouts if not (OF_A_CPU.match(name) or name.startswith(others))}
+    of_others = re.compile(f"{OF_A_CPU}|{OF_GATHERS}")
+    assert taken & layouts == {name for name in layouts if not (of_others.match(name) or name.startswith(others))}
 
 
 @pytest.mark.parametrize(("heaps", "full"), [((8 << 20, 64 << 20), 0), ((64 << 20, 8 << 20), 1)])

@@ -13,7 +13,7 @@ from dmlgpu.runtime import spirv
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.cases import ELEMENT_TYPES, INDEX_TYPES
 from tests.support.limits import CORES, LIMITS, MAPPINGS, limits_of
-from tests.support.plans import COOPERATING, OF_A_CPU, OF_A_GPU, by_operator, chosen, covered, of_operator
+from tests.support.plans import OF_A_CPU, OF_A_GPU, OF_GATHERS, by_operator, chosen, covered, of_operator
 
 pytestmark = pytest.mark.every_driver
 
@@ -44,16 +44,15 @@ def test_chosen_cases_cover_every_kernel_and_type():
         )
     )
     others_of = {
-        "CPU": OF_A_GPU,
-        **dict.fromkeys(CORES, OF_A_GPU),
-        "GPU": OF_A_CPU,
-        "split": re.compile(f"{COOPERATING}|{short}"),
+        **dict.fromkeys(("CPU", *CORES), f"{OF_A_GPU}|{OF_GATHERS}"),
+        "GPU": f"{OF_A_CPU}|{OF_GATHERS}",
+        "split": f"{OF_A_GPU}|{short}",
     }
     # Sums of short integers have tests of their own: test_reduce.py over axes, test_quantized.py over windows.
     layouts = {name for name in spirv.layouts() if not name.endswith(("_integer_8", "_integer_16"))}
     for mapping, others in others_of.items():
         kernels = {name for name, *_ in found[mapping]} & layouts
-        assert kernels == {name for name in layouts if not others.match(name)}
+        assert kernels == {name for name in layouts if not re.match(others, name)}
     for keys in found.values():
         assert {operator.name for operator in OPERATORS} <= {name for name, *_ in keys}
         assert {source for _, source, *_ in keys} == set(ELEMENT_TYPES)

@@ -4,7 +4,6 @@ import collections
 import functools
 import itertools
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,10 +22,10 @@ from tests.support.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, C
 from tests.support.instructions import writable
 from tests.support.limits import CORES, LIMITS
 
-# Modules that only a GPU, or only a CPU, runs, each with those of a driver that gathers, which is neither.
-COOPERATING, OF_WORDS = r"\w+_cooperating_", r"pool_separable_columns_words_"
-OF_A_GPU = re.compile(f"{COOPERATING}|{OF_WORDS}")
-OF_A_CPU = re.compile(rf"(rows|columns|scan_rows)_(?!\w*cooperating)|pool_small_wide_|top_k_sort_long_|{OF_WORDS}")
+# Modules that only a GPU, only a CPU, or only a driver that gathers runs.
+OF_A_GPU = r"\w+_cooperating_"
+OF_A_CPU = r"(rows|columns|scan_rows)_(?!\w*cooperating)|pool_small_wide_|top_k_sort_long_"
+OF_GATHERS = r"pool_separable_columns_words_"
 
 
 @functools.cache

@@ -269,7 +269,7 @@ class PoolSeparable(Kernel):
             return _MOST_TILE if self.words == 1 else 4
         if axis == 2:
             return _MOST_TILE // self.words if line.window_size > _SHORT or not self.indexed else _UNROLLED_TILE
-        return (_MOST_TILE // self.columns if self.limits.gathers else _UNROLLED_TILE) // self.words
+        return (_MOST_TILE // self.columns if self._loads_words else _UNROLLED_TILE) // self.words
 
     def _unrolled(self, one_pass: SeparablePass) -> int:
         """Windows of a tile whose writes are unrolled.
@@ -283,7 +283,7 @@ class PoolSeparable(Kernel):
             return 1
         if one_pass.axis == 2:
             return 4
-        if self.indexed or one_pass.line.step > 1 or self.limits.gathers:
+        if self.indexed or one_pass.line.step > 1 or self._loads_words:
             return 1
         return 2 if self.lines[0].needs_pass or one_pass.line.window_size > _MOST_TILE else _MOST_TILE
 
