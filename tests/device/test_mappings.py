@@ -1,4 +1,4 @@
-"""Every kernel with every type on every driver, mapped as on CPUs, as on a GPU, and with split tensors.
+"""Every kernel on every driver, mapped as on CPUs, as on a GPU, and with split tensors; each with every type in one.
 
 Few cases, chosen so that nothing is left out: what a GPU that is there for minutes computes first.
 """
@@ -12,8 +12,8 @@ import dmlgpu
 from dmlgpu.runtime import spirv
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.cases import ELEMENT_TYPES, INDEX_TYPES
-from tests.support.limits import CORES, LIMITS, MAPPINGS, limits_of
-from tests.support.plans import OF_A_CPU, OF_A_GPU, OF_GATHERS, by_operator, chosen, covered, of_operator
+from tests.support.limits import CORES, MAPPINGS, limits_of
+from tests.support.plans import EXTREMUM, OF_A_CPU, OF_A_GPU, OF_GATHERS, by_operator, chosen, covered, of_operator
 
 pytestmark = pytest.mark.every_driver
 
@@ -27,10 +27,7 @@ def test_mapping_equals_reference(driver, open_device, mapping, operator):
 
 
 def test_chosen_cases_cover_every_kernel_and_type():
-    found = {mapping: set() for mapping in MAPPINGS}
-    for mapping in MAPPINGS:
-        for case in chosen(mapping):
-            found[mapping] |= covered(case, LIMITS[mapping])
+    coverage = {mapping: set().union(*(covered(case, mapping) for case in chosen(mapping))) for mapping in MAPPINGS}
     # Split tensors are combined of partials, for which others have what they need.
     short = "|".join(
         (
@@ -51,12 +48,12 @@ def test_chosen_cases_cover_every_kernel_and_type():
     # Sums of short integers have tests of their own: test_reduce.py over axes, test_quantized.py over windows.
     layouts = {name for name in spirv.layouts() if not name.endswith(("_integer_8", "_integer_16"))}
     for mapping, others in others_of.items():
-        kernels = {name for name, *_ in found[mapping]} & layouts
-        assert kernels == {name for name in layouts if not re.match(others, name)}
-    for keys in found.values():
-        assert {operator.name for operator in OPERATORS} <= {name for name, *_ in keys}
-        assert {source for _, source, *_ in keys} == set(ELEMENT_TYPES)
-        assert {key[2] for key in keys if len(key) == 3} >= set(INDEX_TYPES)
+        assert coverage[mapping] & layouts == {name for name in layouts if not re.match(others, name)}
+        assert {EXTREMUM, *(operator.name for operator in OPERATORS)} <= coverage[mapping]
+    with_types = {key for keys in coverage.values() for key in keys if isinstance(key, tuple)}
+    assert {module for module, _ in with_types} & layouts == layouts
+    assert {data_type for _, (tensor, data_type) in with_types if tensor == 0} == set(ELEMENT_TYPES)
+    assert {data_type for _, (tensor, data_type) in with_types if tensor == 1} >= set(INDEX_TYPES)
 
 
 def test_mappings_of_a_gpu_are_those_of_any_device(driver):

@@ -47,10 +47,21 @@ def operator_of(case: Case) -> str:
     return name
 
 
-def covered(case: Case, limits: Limits) -> set[tuple[Any, ...]]:
-    """The coverage of a case: kernels, each with the operator and the types of the input and the outputs."""
+@functools.cache
+def modules_with_types(mapping: str) -> frozenset[str]:
+    """The modules that chosen cases run with every type: each in one mapping, as types are the same in all of them."""
+    if mapping in CORES:
+        return frozenset()
+    modules = frozenset[str]().union(*(modules_of(case, LIMITS[mapping]) for case in CASES))
+    return modules.difference(*map(modules_with_types, ("CPU", "GPU")[: ("CPU", "GPU", "split").index(mapping)]))
+
+
+def covered(case: Case, mapping: str) -> set[Any]:
+    """The coverage of a case: its operator, its modules, and the types of its tensors in `modules_with_types`."""
+    modules = modules_of(case, LIMITS[mapping])
     types = [tensor.data_type for tensor in (*case.desc.inputs, *case.desc.outputs)]
-    return {(module, *types) for module in modules_of(case, limits)} | {(operator_of(case), types[0])}
+    with_types = itertools.product(modules & modules_with_types(mapping), enumerate(types))
+    return {operator_of(case), *modules, *with_types}
 
 
 def first_of_each(covers: Callable[[Case], set[Any]]) -> list[Case]:
@@ -66,8 +77,8 @@ def first_of_each(covers: Callable[[Case], set[Any]]) -> list[Case]:
 
 @functools.cache
 def chosen(mapping: str) -> list[Case]:
-    """Few cases whose plans, for each mapping, have every kernel with every type; the same for any number of cores."""
-    return chosen("CPU") if mapping in CORES else first_of_each(lambda case: covered(case, LIMITS[mapping]))
+    """Few cases whose plans, for each mapping, have every operator and kernel; those of a CPU, with every type."""
+    return first_of_each(lambda case: covered(case, mapping))
 
 
 def of_operator(operator: str, cases: list[Case]) -> list[Case]:
