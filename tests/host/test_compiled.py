@@ -79,7 +79,7 @@ def test_numbers_are_those_of_the_family(all_kernels):
 @functools.cache
 def kernels_of(family):
     """Each module with each type on the family with the fewest registers; each module on the others."""
-    sources = compiled.sources([*CASES, *chosen("GPU")], "", None)
+    sources = compiled.sources([*CASES, *chosen("CPU"), *chosen("GPU")], "", None)
     if family != "gfx1100":
         others = {source.module: source for source in sources if not BENCHMARKS.intersection(source.cases)}
         sources = [*others.values(), *compiled.sources(CASES, "", None)]

@@ -35,7 +35,7 @@ from tests.support.cases import FLOAT16, FLOAT32, INT64, UINT8, UINT32, arg_desc
 from tests.support.drivers import DRIVERS, device_of
 from tests.support.iterations import MOST, Counter
 from tests.support.limits import LIMITS
-from tests.support.plans import chosen
+from tests.support.plans import chosen, of_operator
 
 # Iterations for a load, and of the loops that end, at most.
 ITERATIONS, ENDS = 3.5, 20
@@ -49,6 +49,12 @@ def counter():
     if counter.iterations(rows().dispatches[0], 1) < 0:
         pytest.skip("this llvmpipe ends no loops: that of Mesa 22.3 does")
     return counter
+
+
+@pytest.fixture(scope="module")
+def infinite():
+    """All elements are infinite: exact sums look at them again."""
+    return Counter(device_of(DRIVERS["lavapipe"]).index, 0x7F800000)
 
 
 def rows():
@@ -71,9 +77,8 @@ def rows():
         ("pool_direct", (1, 1, 900, 80), (0, 0, 0, 2), (33, 40)),
     ],
 )
-def test_elements_that_bins_miss(counter, variant, sizes, strides, axes):
-    """Every element of an exact sum is infinite, and looked at again; all outputs have the same elements."""
-    counter = Counter(device_of(DRIVERS["lavapipe"]).index, 0x7F800000)
+def test_elements_that_bins_miss(infinite, variant, sizes, strides, axes):
+    """All outputs have the same elements."""
     source = TensorDesc(FLOAT32, sizes, strides)
     if variant.startswith("pool"):
         desc = AveragePoolingOperatorDesc.of(source, axes)
@@ -83,8 +88,8 @@ def test_elements_that_bins_miss(counter, variant, sizes, strides, axes):
     first = plan.dispatches[0]
     assert first.shader.variant == variant
     assert first.loads > Limits.invocation_loads / 2
-    assert counter.iterations(first, 4) > first.loads / 2
-    check(counter, plan)
+    assert infinite.iterations(first, 4) > first.loads / 2
+    check(infinite, plan)
 
 
 @pytest.mark.parametrize(
@@ -127,27 +132,23 @@ REDUCTIONS = [
 
 
 @pytest.mark.parametrize("rank", range(1, 9))
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 8, 17])
 @pytest.mark.parametrize("axis", ["first", "last"])
-def test_short_outputs_of_every_rank(counter, rank, count, axis):
+def test_short_outputs_of_every_rank(counter, infinite, rank, axis):
     """Millions of outputs of a few elements: the loops around these turn as often as those over them."""
-    each = round((1 << 22) ** (1 / max(rank - 1, 1)))
-    kept = [each + 1, *[each] * (rank - 2)] if rank > 1 else []
-    # The reduced axis has stride 1, or the first of the kept ones has.
-    strides = reversed_strides([count, *kept] if axis == "first" else [*kept, count], gap=3)
-    sizes = [*kept, count]
-    strides = [*strides[1:], strides[0]] if axis == "first" else strides
-    infinite = Counter(device_of(DRIVERS["lavapipe"]).index, 0x7F800000)  # exact sums look at it again
-    for function, data_type, exact in REDUCTIONS:
-        source = TensorDesc(data_type, sizes, strides)
-        flags = ExecutionFlags.EXACT_SUMS if exact else ExecutionFlags.NONE
-        plan = lower(
-            ReduceOperatorDesc.of(function, source, (rank - 1,)), Limits(1 << 31, 64, 4, simd_width=8), flags=flags
-        )
-        check(infinite if exact else counter, plan)
-        first = plan.dispatches[0]
-        if rank > 1 and count < 4 and first.shader.variant == "reduce":
-            assert first.loads > Limits.invocation_loads / 2
+    size = round((1 << 22) ** (1 / max(rank - 1, 1)))
+    kept = [size + 1, *[size] * (rank - 2)] if rank > 1 else []
+    for count in 1, 2, 3, 4, 8, 17:
+        # The reduced axis has stride 1, or the first of the kept ones has.
+        strides = reversed_strides([count, *kept] if axis == "first" else [*kept, count], gap=3)
+        strides = [*strides[1:], strides[0]] if axis == "first" else strides
+        for function, data_type, exact in REDUCTIONS[(rank + count) % 3 :: 3]:
+            desc = ReduceOperatorDesc.of(function, TensorDesc(data_type, [*kept, count], strides), (rank - 1,))
+            flags = ExecutionFlags.EXACT_SUMS if exact else ExecutionFlags.NONE
+            plan = lower(desc, Limits(1 << 31, 64, 4, simd_width=8), flags=flags)
+            check(infinite if exact else counter, plan)
+            first = plan.dispatches[0]
+            if rank > 1 and count < 4 and first.shader.variant == "reduce":
+                assert first.loads > Limits.invocation_loads / 2
 
 
 def check(counter, plan):
@@ -259,13 +260,19 @@ def test_plans_of_any_size(counter, seed):
 def test_plans_of_every_kernel(counter):
     """One of each kernel, accumulator and width."""
     done = set()
-    for mapping in "CPU", "GPU", "split":
-        for case in chosen(mapping):
-            plan = case.plan(LIMITS[mapping])
-            new = tuple(dispatch for dispatch in plan.dispatches if dispatch.shader.module not in done)
-            done |= {dispatch.shader.module for dispatch in new}
-            check(counter, dataclasses.replace(plan, dispatches=new))
-    assert len(done) > 150
+    for cases, limits in (
+        (chosen("CPU"), LIMITS["CPU"]),
+        (chosen("CPU"), dataclasses.replace(LIMITS["CPU"], gathers=True)),
+        (chosen("GPU"), LIMITS["GPU"]),
+        (of_operator("QUANTIZED_LINEAR_AVERAGE_POOLING", chosen("CPU")), LIMITS["split"]),
+    ):
+        for case in cases:
+            plan = case.plan(limits)
+            longest = sorted(plan.dispatches, key=lambda dispatch: dispatch.loads)
+            new = {d.shader.module: d for d in longest if d.shader.module not in done}
+            done |= new.keys()
+            check(counter, dataclasses.replace(plan, dispatches=tuple(new.values())))
+    assert len(done) > 220
 
 
 # Planning

@@ -687,11 +687,9 @@ def test_terminals_of_80_columns_get_all_words(any_cpu, capsys, monkeypatch, lin
 
 def test_every_dispatch_is_explained():
     variants = set()
-    for mapping in "CPU", "GPU", "split":
-        for case in chosen(mapping):
+    for mapping, cases in ("CPU", chosen("CPU")), ("GPU", chosen("GPU")), ("split", chosen("CPU")[::7]):
+        for case in cases:
             plan = case.plan(LIMITS[mapping])
-            if len(plan.dispatches) > 100:
-                continue
             shown = [*explain.rows(plan)]
             variants |= {dispatch.shader.variant for dispatch in plan.dispatches}
             assert [module for _, module, *_ in shown] == [dispatch.shader.module for dispatch in plan.dispatches]

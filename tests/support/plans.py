@@ -1,6 +1,8 @@
 """Plans of the cases, and checks of any plan."""
 
 import collections
+import contextlib
+import dataclasses
 import functools
 import itertools
 import math
@@ -47,21 +49,28 @@ def operator_of(case: Case) -> str:
     return name
 
 
+def modules_in(case: Case, mapping: str) -> frozenset[str]:
+    """The modules of a case; none where tensors are split so often that hundreds of dispatches would be planned."""
+    with contextlib.suppress(DescriptorError):
+        return modules_of(case, dataclasses.replace(LIMITS[mapping], dispatch_count=400))
+    return frozenset()
+
+
 @functools.cache
 def modules_with_types(mapping: str) -> frozenset[str]:
     """The modules that chosen cases run with every type: each in one mapping, as types are the same in all of them."""
     if mapping in CORES:
         return frozenset()
-    modules = frozenset[str]().union(*(modules_of(case, LIMITS[mapping]) for case in CASES))
+    modules = frozenset[str]().union(*(modules_in(case, mapping) for case in CASES))
     return modules.difference(*map(modules_with_types, ("CPU", "GPU")[: ("CPU", "GPU", "split").index(mapping)]))
 
 
 def covered(case: Case, mapping: str) -> set[Any]:
     """The coverage of a case: its operator, its modules, and the types of its tensors in `modules_with_types`."""
-    modules = modules_of(case, LIMITS[mapping])
+    modules = modules_in(case, mapping)
     types = [tensor.data_type for tensor in (*case.desc.inputs, *case.desc.outputs)]
     with_types = itertools.product(modules & modules_with_types(mapping), enumerate(types))
-    return {operator_of(case), *modules, *with_types}
+    return {operator_of(case), *modules, *with_types} if modules else set()
 
 
 def first_of_each(covers: Callable[[Case], set[Any]]) -> list[Case]:
