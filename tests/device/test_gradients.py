@@ -86,7 +86,7 @@ def test_infinities_and_nan_propagate(any_device):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_windows_of_many_shapes(mapped, dtype):
     rng = np.random.default_rng(5)
-    for sizes, window, strides, start, end, dilations in WINDOW_SHAPES:
+    for number, (sizes, window, strides, start, end, dilations) in enumerate(WINDOW_SHAPES):
         x = rng.standard_normal(sizes).astype(dtype)
         steps = {"strides": strides, "start_padding": start, "end_padding": end}
         desc = MaxPoolingGradOperatorDesc.of(x, window, dilations=dilations, **steps)
@@ -94,9 +94,10 @@ def test_windows_of_many_shapes(mapped, dtype):
         verify(desc, x, gradient, device=mapped)
         pooled = AveragePooling1OperatorDesc.of(x, window, **steps)
         gradient = rng.standard_normal(pooled.output_tensor.sizes).astype(dtype)
-        for include_padding in (False, True):
-            of = AveragePoolingGradOperatorDesc.of(gradient, sizes, window, include_padding=include_padding, **steps)
-            verify(of, gradient, device=mapped)
+        # Padding counts in every other shape; with the other type, in the others.
+        includes = (number + x.itemsize // 2) % 2 == 0
+        of = AveragePoolingGradOperatorDesc.of(gradient, sizes, window, include_padding=includes, **steps)
+        verify(of, gradient, device=mapped)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -202,15 +203,16 @@ SEPARABLE = [
 def test_separable_passes(driver, open_device, changes, dtype):
     limits = dataclasses.replace(device_limits(driver), dispatch_count=1 << 20, **changes)
     device, rng, plans = open_device(driver.index, limits), np.random.default_rng(0), []
-    for sizes, window, strides, start, end in SEPARABLE:
+    for number, (sizes, window, strides, start, end) in enumerate(SEPARABLE):
         steps = {"strides": strides, "start_padding": start, "end_padding": end}
         pooled = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, sizes), window, **steps).output_tensor
         x = (rng.standard_normal(pooled.sizes) * 1000).astype(dtype, order="F" if sizes[0] > 1 else "C")
         if sizes[1] > 1:
             x[0, 0].reshape(-1)[[2, -9, -4]] = np.inf, np.nan, -np.inf
-        for counts in (False, True):
-            desc = AveragePoolingGradOperatorDesc.of(x, sizes, window, include_padding=counts, **steps)
-            plans.append(computed(device, desc, (x,), "pool_backward_separable"))
+        # Padding counts in every other shape; in several segments, in the others.
+        includes = (number + ("segment_bytes" in changes)) % 2 == 0
+        desc = AveragePoolingGradOperatorDesc.of(x, sizes, window, include_padding=includes, **steps)
+        plans.append(computed(device, desc, (x,), "pool_backward_separable"))
     # What a row of outputs needs may be more than a segment.
     assert len(list(filter(None, plans))) >= (2 if "segment_bytes" in changes else len(plans))
 
@@ -291,7 +293,8 @@ def test_indices_of_the_forward_pass_give_the_same_bits(mapped):
     """Packed or not, of every type."""
     rng = np.random.default_rng(0)
     types = ("f4", UINT32), ("f4", UINT64), ("f2", INT64)
-    for (sizes, window, strides, start, end, dilations), (dtype, index_type) in itertools.product(WINDOW_SHAPES, types):
+    for number, (sizes, window, strides, start, end, dilations) in enumerate(WINDOW_SHAPES):
+        dtype, index_type = types[number % 3]
         x = rng.integers(-3, 4, sizes).astype(dtype)
         steps = {"strides": strides, "padding": [*zip(start, end, strict=True)], "dilations": dilations}
         values, indices = max_pooling(

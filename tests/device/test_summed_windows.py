@@ -68,12 +68,14 @@ def test_norms_of_large_powers(any_device):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
 def test_windows_of_many_shapes(mapped, dtype):
     rng = np.random.default_rng(3)
-    for sizes, window, strides, start, end, dilations in WINDOW_SHAPES:
+    for number, (sizes, window, strides, start, end, dilations) in enumerate(WINDOW_SHAPES):
         x = rng.standard_normal(sizes).astype(dtype)
         steps = {"strides": strides, "start_padding": start, "end_padding": end, "dilations": dilations}
+        # Every other shape has one option; with the other type, the others have it.
+        turn = (number + x.itemsize // 2) % 2
         for desc in (
-            *(AveragePooling1OperatorDesc.of(x, window, include_padding=each, **steps) for each in (False, True)),
-            *(LpPooling1OperatorDesc.of(x, window, p=p, **steps) for p in (2, 3)),
+            AveragePooling1OperatorDesc.of(x, window, include_padding=turn == 0, **steps),
+            LpPooling1OperatorDesc.of(x, window, p=2 + turn, **steps),
         ):
             verify(desc, x, device=mapped)
 
@@ -113,7 +115,7 @@ SEPARABLE = [
 def test_separable_passes(driver, open_device, changes, dtype):
     limits = replace(limits_of(driver, "CPU"), dispatch_count=1 << 20, **changes)
     device, rng, plans = open_device(driver.index, limits), np.random.default_rng(0), []
-    for sizes, window, strides, start, end, dilations in SEPARABLE:
+    for number, (sizes, window, strides, start, end, dilations) in enumerate(SEPARABLE, "segment_bytes" in changes):
         # Large terms of both signs, so that what is lost or taken twice is far beyond the bound.
         x = (rng.standard_normal(sizes) * 1000).astype(dtype)
         # Special ones at the ends of a plane, if there is another.
@@ -121,12 +123,12 @@ def test_separable_passes(driver, open_device, changes, dtype):
             x[0, 0].reshape(-1)[[2, -9, -4]] = np.inf, np.nan, -np.inf
         steps = {"strides": strides, "start_padding": start, "end_padding": end, "dilations": dilations}
         for desc in (
-            *(AveragePooling1OperatorDesc.of(x, window, include_padding=each, **steps) for each in (False, True)),
-            *(LpPooling1OperatorDesc.of(x, window, p=p, **steps) for p in (1, 2, 5)),
+            AveragePooling1OperatorDesc.of(x, window, include_padding=number % 2 == 0, **steps),
+            LpPooling1OperatorDesc.of(x, window, p=(1, 2, 5)[number % 3], **steps),
         ):
             plans.append(computed(device, desc, (x,), "pool_separable"))
     # What a row of outputs needs may be more than a segment.
-    assert len(list(filter(None, plans))) >= (5 if "segment_bytes" in changes else len(plans))
+    assert len(list(filter(None, plans))) >= (2 if "segment_bytes" in changes else len(plans))
 
 
 def test_sums_that_overflow_in_one_pass(driver, open_device):
