@@ -14,8 +14,6 @@ KIT_PYTHON ?= 3.12
 # Which wheels `make wheels` builds, for example PLATFORM=win_amd64 PYTHONS='3.12 3.13'; nothing: all.
 PLATFORM ?=
 PYTHONS ?=
-# What `make test` also runs under the validation layer; nothing: all device tests.
-VALIDATED ?= tests/device/test_reuse.py
 # More arguments for the command that is run, for example ARGS='-k argmax'.
 ARGS ?=
 
@@ -40,7 +38,7 @@ quick: lint ## `make lint`, and what needs only lavapipe and a minute: plans, an
 		tests/device/test_mappings.py -k 'not (CPU-1 or CPU-256)'
 
 test: pytest ## set up and run the suite, then its tests of calls and batches under the validation layer
-	$(bin)/python -m tests.validation core,sync $(VALIDATED)
+	$(bin)/python -m tests.validation core,sync tests/device/test_reuse.py
 
 test-adapters: ## set up .venv-adapters with PyTorch, JAX and others, which are large, and run the tests that need them
 	@sh .ci/setup .venv-adapters test .ci/adapters.txt
