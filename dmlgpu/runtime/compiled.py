@@ -19,7 +19,6 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Role
-from dmlgpu.runtime import spirv
 from dmlgpu.runtime.engine import Segments
 from dmlgpu.runtime.kompute import KpBuffer, KpStep
 from dmlgpu.runtime.log import logger
@@ -248,16 +247,8 @@ class CompiledOperator:
             b.base: (dispatch.push[b.base] + s.offset * 8 // b.unit_bits) % (1 << 32)
             for b, s in zip(dispatch.bindings, slices, strict=True)
         }
-        at = [(b.written, (s.buffer.handle, s.offset)) for b, s in zip(dispatch.bindings, slices, strict=True)]
-        return self._engine.kompute.step(
-            plan,
-            dispatch,
-            tuple(s.buffer.handle for s in slices),
-            spirv.push_words(dispatch.shader.module, dict(dispatch.push.items()) | bases),
-            reads=(place for written, place in at if not written),
-            writes=(place for written, place in at if written),
-            elements=-(-plan.elements // len(plan.dispatches)),
-        )
+        places = [(s.buffer.handle, s.offset) for s in slices]
+        return self._engine.kompute.step(plan, dispatch, places, dict(dispatch.push.items()) | bases)
 
     def __reduce__(self) -> str:
         raise TypeError(f"{self!r} cannot be copied or pickled; its desc can, and Device.compile(desc) makes another")

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -276,35 +276,26 @@ class Kompute:
         return ((device, 2 * size),) if device == host else ((device, size), (host, size))
 
     def step(
-        self,
-        plan: Plan,
-        dispatch: Dispatch,
-        buffers: tuple[KpBuffer, ...],
-        push: Sequence[int],
-        reads: Iterable[Place[KpBuffer]],
-        writes: Iterable[Place[KpBuffer]],
-        elements: int,
+        self, plan: Plan, dispatch: Dispatch, places: Sequence[Place[KpBuffer]], push: Mapping[str, Any]
     ) -> KpStep:
         """A dispatch of a plan, ready to be submitted.
 
         Args:
             plan: the plan.
             dispatch: the dispatch, one of the plan's.
-            buffers: the buffers of its bindings, in their order.
-            push: the words of its push constants.
-            reads: the places in the buffers where it may read.
-            writes: the places in the buffers where it may write.
-            elements: approximate number of elements that it loads.
+            places: where the memory of its bindings begins, in their order.
+            push: its push constants.
         """
-        key = (dispatch.shader, plan.limits.group_count, buffers)
+        key = (dispatch.shader, plan.limits.group_count, tuple([buffer for buffer, _ in places]))
         pipeline = self._pipelines.setdefault(key, Pipeline(*key, Timing(self._assumed_seconds)))
+        bound = list(zip(dispatch.bindings, places, strict=True))
         return KpStep(
-            reads=frozenset(reads),
-            writes=frozenset(writes),
-            elements=elements,
+            reads=frozenset([place for binding, place in bound if not binding.written]),
+            writes=frozenset([place for binding, place in bound if binding.written]),
+            elements=-(-plan.elements // len(plan.dispatches)),
             timing=pipeline.timing,
             pipeline=pipeline,
-            push=np.array(push, np.uint32),
+            push=np.array(spirv.push_words(dispatch.shader.module, push), np.uint32),
             plan=plan,
             dispatch=dispatch,
         )
