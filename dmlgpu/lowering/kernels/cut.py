@@ -170,6 +170,10 @@ class Tiling:
                 return count * whole
         return 0
 
+    def dispatch_outputs(self, limits: Limits) -> int:
+        """Outputs per dispatch: as many as fit, with at most about `Limits.dispatch_elements` elements; 0 if none."""
+        return min(self.most_outputs(limits), limits.dispatch_elements // self.elements)
+
 
 @dataclass(frozen=True)
 class Rules:

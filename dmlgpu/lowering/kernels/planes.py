@@ -55,8 +55,7 @@ class PlanesKernel(PartKernel):
 
     def _whole_words(self, tiling: Tiling) -> int:
         """Maximum of outputs per dispatch: whole words, at least one; if that does not fit, `lower()` raises."""
-        most = min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
-        return max(most // self.per_word, 1) * self.per_word
+        return max(tiling.dispatch_outputs(self.limits) // self.per_word, 1) * self.per_word
 
     def why_not(self, part: Part) -> str:
         if part.partials_before is None and part.outputs.start % self.per_word:
@@ -117,8 +116,7 @@ class WholeRowsKernel(PlanesKernel):
     @cached_property
     def most_outputs(self) -> int:
         """Maximum of outputs that a dispatch should have."""
-        tiling = self.in_place
-        return min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
+        return self.in_place.dispatch_outputs(self.limits)
 
     @cached_property
     def rules(self) -> Rules:

@@ -82,8 +82,7 @@ class RoiPool(PartKernel):
                 f"are {rois.segment_size}, because it must be in one buffer"
             )
         tiling = self._tiling
-        outputs = min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
-        outputs = max(outputs // tiling.width, 1) * tiling.width
+        outputs = max(tiling.dispatch_outputs(self.limits) // tiling.width, 1) * tiling.width
         return Rules(
             outputs_in_place=outputs if self._splits == 1 and self.problem.has_packed_outputs else 0,
             outputs_with_partials=outputs,
