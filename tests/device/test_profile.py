@@ -128,6 +128,7 @@ def test_each_dispatch_is_timed_alone(either, kp):
     # Partials are written, and read.
     partials = operator.plan.partial_bytes
     assert (first.bytes, second.bytes) == (LONG_X.nbytes + partials, partials + 4)
+    assert 0 <= first.elements + second.elements - operator.plan.elements < 2
     assert result.numpy().item() == LONG_X.argmax()
 
 
