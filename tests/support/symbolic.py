@@ -1,8 +1,8 @@
 """Executes compiled modules with symbols of z3 in their buffers: the results of a kernel for any values.
 
-If a branch or a select depends on symbols, every possible way is executed. Addresses, push constants and the number of
-the invocation are numbers. An unknown instruction is a KeyError. Floats are also words: the caller defines their
-arithmetic.
+If a branch or a select depends on symbols, every possible way is executed, unless selects are merged: then both values
+are in one term. Addresses, push constants and the number of the invocation are numbers. An unknown instruction is a
+KeyError. Floats are also words: the caller defines their arithmetic.
 """
 
 from __future__ import annotations
@@ -98,12 +98,17 @@ def instructions(module: str) -> list[Instruction]:
     return [Instruction(line[1], line[2], line[3].split()) for line in lines]
 
 
-def ways(dispatch: Dispatch, buffers: Buffers, floats: Arithmetic | None = None) -> Iterator[tuple[list[Any], Buffers]]:
-    """All ways through the first invocation of a dispatch: the conditions of each, and the final buffers."""
+def ways(
+    dispatch: Dispatch, buffers: Buffers, floats: Arithmetic | None = None, *, merges: bool = False
+) -> Iterator[tuple[list[Any], Buffers]]:
+    """All ways through the first invocation of a dispatch: the conditions of each, and the final buffers.
+
+    `merges`: selects are merged, which leaves few ways; no address may depend on one.
+    """
     pending: list[list[bool]] = [[]]
     terms: dict[Any, Any] = {}
     while pending:
-        run = _Run(dispatch, buffers, floats or {}, pending.pop(), terms)
+        run = _Run(dispatch, buffers, floats or {}, pending.pop(), terms, merges=merges)
         assert run.status == 1, "a loop that ended early was reported"
         pending += run.others
         yield run.conditions, run.buffers
@@ -135,9 +140,11 @@ class _Run:
         ahead: list[bool],
         terms: dict[Any, Any],
         most_iterations: int = 1 << 32,
+        *,
+        merges: bool = False,
     ) -> None:
         self.buffers, self.floats = {binding: list(words) for binding, words in buffers.items()}, floats
-        self.most_iterations = most_iterations
+        self.most_iterations, self.merges = most_iterations, merges
         self.first = int(dispatch.has_status)
         self.buffers[-1] = [_word(1)]
         self.ahead, self.terms = ahead, terms
@@ -286,6 +293,8 @@ class _Run:
         if name == "Select" or name in _CHOICES:
             *conditions, first, second = values
             (condition,) = conditions or (self.applied(_CHOICES[name], first, second),)
+            if self.merges:
+                return z3.simplify(z3.If(condition, first, second))
             return first if self.decide(condition) else second
         # A shift by more than 31 bits is undefined.
         if name.startswith("Shift") and not self.decide(self.applied("ULessThan", values[1], _word(32))):
