@@ -37,6 +37,7 @@ from tests.support.iterations import MOST, Counter
 from tests.support.limits import LIMITS
 from tests.support.plans import chosen, of_operator
 
+F = ReduceFunction
 # Iterations for a load, and of the loops that end, at most.
 ITERATIONS, ENDS = 3.5, 20
 
@@ -83,7 +84,7 @@ def test_elements_that_bins_miss(infinite, variant, sizes, strides, axes):
     if variant.startswith("pool"):
         desc = AveragePoolingOperatorDesc.of(source, axes)
     else:
-        desc = ReduceOperatorDesc.of(ReduceFunction.SUM, source, axes)
+        desc = ReduceOperatorDesc.of(F.SUM, source, axes)
     plan = lower(desc, Limits(1 << 27, 64, 4, simd_width=8), flags=ExecutionFlags.EXACT_SUMS)
     first = plan.dispatches[0]
     assert first.shader.variant == variant
@@ -119,15 +120,15 @@ def reversed_strides(sizes, gap):
 
 
 REDUCTIONS = [
-    (ReduceFunction.MAX, FLOAT32, False),
-    (ReduceFunction.MAX, UINT8, False),
-    (ReduceFunction.SUM, FLOAT32, False),
-    (ReduceFunction.SUM, INT64, False),
-    (ReduceFunction.LOG_SUM_EXP, FLOAT32, False),
-    (ReduceFunction.MULTIPLY, FLOAT16, False),
-    (ReduceFunction.SUM, FLOAT32, True),
-    (ReduceFunction.AVERAGE, FLOAT16, True),
-    (ReduceFunction.L2, FLOAT32, True),
+    (F.MAX, FLOAT32, False),
+    (F.MAX, UINT8, False),
+    (F.SUM, FLOAT32, False),
+    (F.SUM, INT64, False),
+    (F.LOG_SUM_EXP, FLOAT32, False),
+    (F.MULTIPLY, FLOAT16, False),
+    (F.SUM, FLOAT32, True),
+    (F.AVERAGE, FLOAT16, True),
+    (F.L2, FLOAT32, True),
 ]
 
 
@@ -198,7 +199,7 @@ def quantized(channels):
     [
         # For each line the loops over its two elements end, and that which computes its address.
         ("reduce", ArgmaxOperatorDesc.of(TensorDesc(UINT8, (700, 16368, 2), (0, 3, 1)), axes=(1, 2))),
-        ("reduce", ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(FLOAT16, (1 << 24, 3)), axes=(1,))),
+        ("reduce", ReduceOperatorDesc.of(F.SUM, TensorDesc(FLOAT16, (1 << 24, 3)), axes=(1,))),
         # Rows that begin anywhere, and one row.
         ("rows", ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (1 << 14, 1001)), axes=(1,))),
         ("rows", ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (1 << 24,)), axes=(0,))),
@@ -240,6 +241,32 @@ def test_the_longest_loops(counter, variant, desc):
     most = max(d.loads for d in plan.dispatches if d.shader.variant == variant)
     assert most > Limits.invocation_loads / 2
     check(counter, plan)
+
+
+def reduction(function, data_type, sizes, axes, strides=None):
+    return ReduceOperatorDesc.of(function, TensorDesc(data_type, sizes, strides), axes)
+
+
+@pytest.mark.parametrize(
+    ("cores", "desc"),
+    [
+        *((2, reduction(f, FLOAT32, (33, 130000, 3), (0, 2))) for f in (F.SUM, F.L2, F.ARGMAX)),
+        (1, reduction(F.SUM, FLOAT32, (30, 3, 50000, 3), (0, 1, 3))),
+        (1, reduction(F.SUM, FLOAT32, (15, 2, 15, 13000, 3), (0, 2, 4))),
+        (1, reduction(F.SUM, FLOAT32, (13, 3, 99999, 3), (0, 1, 3))),
+        (2, reduction(F.ARGMAX, UINT8, (24576, 24576), (0, 1), (1, 24576))),
+        *((2, reduction(f, UINT8, (384, 2, 1 << 20), (0, 2))) for f in (F.ARGMAX, F.MAX)),
+        (2, reduction(F.SUM, UINT32, (32767, 65536), (0, 1), (0, 1))),
+        (2, reduction(F.ARGMAX, UINT8, (1 << 27, 2, 2), (0, 2))),
+        (2, LpPooling1OperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 66000, 451)), (66000, 450), p=(1 << 32) - 1)),
+        (4, reduction(F.ARGMAX, UINT8, (1 << 30,), (0,))),
+        (16, reduction(F.ARGMAX, FLOAT32, (1 << 28,), (0,))),
+        (64, reduction(F.ARGMAX, UINT8, (1 << 26, 2), (0,))),
+    ],
+    ids=lambda value: value if isinstance(value, int) else value.summary,
+)
+def test_loops_that_ended_early_once(counter, cores, desc):
+    check(counter, lower(desc, Limits(1 << 27, 64, 4 * cores, simd_width=8)))
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -299,10 +326,8 @@ GAPS = (4096 * 2049, 4096 * 2049, 2049, 1)
 
 def too_long():
     """Plans that have every variant of every kernel, with loops that llvmpipe ends early."""
-    for limits, function, exact in itertools.product(
-        (ONE, THREADS), (ReduceFunction.MAX, ReduceFunction.SUM), (False, True)
-    ):
-        if exact and function is ReduceFunction.MAX:
+    for limits, function, exact in itertools.product((ONE, THREADS), (F.MAX, F.SUM), (False, True)):
+        if exact and function is F.MAX:
             continue
         flags = ExecutionFlags.EXACT_SUMS if exact else ExecutionFlags.NONE
         shapes = ((1 << 22, 3), 1), ((1 << 21, 32), 1), ((1 << 20, 4, 16), 1), ((1 << 19, 6, 17), 1)
@@ -312,7 +337,7 @@ def too_long():
         halves = TensorDesc(FLOAT32, (1 << 21, 2), (1, 1 << 22))
         split = dataclasses.replace(limits, segment_bytes=1 << 24)
         yield lower(ReduceOperatorDesc.of(function, halves, (1,)), split, flags=flags)
-        if function is ReduceFunction.SUM:
+        if function is F.SUM:
             windows = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2, 1 << 21)), (2, 1))
             yield lower(windows, dataclasses.replace(limits, segment_bytes=1 << 23), "pool_direct", flags)
     high = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1 << 14, 512)), (33, 34))
@@ -348,7 +373,7 @@ def too_long():
 
 def test_an_inner_loop_of_the_only_item_is_reported(counter):
     limits = dataclasses.replace(ONE, least_loads=1 << 28)
-    desc = ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(FLOAT32, (8, 1 << 19), (1, 8)), (1,))
+    desc = ReduceOperatorDesc.of(F.SUM, TensorDesc(FLOAT32, (8, 1 << 19), (1, 8)), (1,))
     (dispatch,) = lower(desc, limits, "reduce").dispatches
     assert counter.iterations(dispatch, 1) >= MOST - 1
     assert counter.reports(dispatch, 1)
