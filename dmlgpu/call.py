@@ -250,7 +250,14 @@ def top_k(x: Operand, k: Any, axis: Any, largest: Any, mode: Any, in_order: Any,
 
 
 def cumulative(
-    name: str, kind: CumulativeKind, x: Operand, axis: Any, dtype: Any, initial: Any, direction: Any
+    name: str,
+    kind: CumulativeKind,
+    x: Operand,
+    axis: Any,
+    dtype: Any,
+    initial: Any,
+    direction: Any,
+    exact: Any = False,
 ) -> Call:
     """NumPy's function of this name; `initial`: whether results begin with that of no elements."""
     multiplies = kind is CumulativeProductOperatorDesc
@@ -270,8 +277,9 @@ def cumulative(
         shape = tuple([size + (i == desc.axis) for i, size in enumerate(shape)])
         source = TensorDesc(source.data_type, tuple([max(size, 1) for size in shape]))
         desc = kind.of(source, desc.axis, desc.axis_direction, **{kind.exclusive_field: True})
+    flags = ExecutionFlags.EXACT_SUMS if flag(desc_name, "exact", exact) else ExecutionFlags.NONE
     fill = float(multiplies) if 0 in x.shape else None
-    return Call(desc, shape, (result,), converted=computed, fill=fill, padding=padding)
+    return Call(desc, shape, (result,), flags=flags, converted=computed, fill=fill, padding=padding)
 
 
 def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) -> tuple[Type, Type]:

@@ -234,6 +234,7 @@ def cumulative_sum(
     dtype: ElementType | None = None,
     include_initial: bool = False,
     axis_direction: Direction = AxisDirection.INCREASING,
+    exact: bool = False,
     **where: Unpack[Where],
 ) -> Call:
     """The sums of the first elements along an axis, as `np.cumulative_sum`: `CumulativeSummationOperatorDesc`.
@@ -244,6 +245,7 @@ def cumulative_sum(
         dtype: as for `sum`.
         include_initial: whether the values begin with 0, the sum of no elements; not for device tensors.
         axis_direction: INCREASING begins at the first element, DECREASING at the last one.
+        exact: as for `sum`.
         out, device: as for `argmax`.
 
     Returns:
@@ -262,7 +264,7 @@ def cumulative_sum(
         [[4, 6], [3, 4]]
     """
     kind = CumulativeSummationOperatorDesc
-    return calls.cumulative("cumulative_sum", kind, x, axis, dtype, include_initial, axis_direction)
+    return calls.cumulative("cumulative_sum", kind, x, axis, dtype, include_initial, axis_direction, exact)
 
 
 @function

@@ -50,6 +50,7 @@ class CumulativeSummationOperatorDesc(CumulativeOperatorDesc):
 
     Integers wrap around. Floats are added in float32 with their rounding errors, and each sum is rounded once. A sum
     beyond the range of its type is infinite; later sums within the range are finite again. The sum of only -0 is -0.
+    With EXACT_SUMS each sum is exact, rounded once, and that of zeros is +0.
 
     Decisions of docs/semantics.md: 7, 14, 26.
 

@@ -169,8 +169,8 @@ class CumulativeSum(Accumulator):
 
     @property
     def exact(self) -> Accumulator | None:
-        """None: not yet supported."""
-        return None
+        """As of other sums."""
+        return ExactSum()
 
     def state_words(self, data_type: DataType) -> int:
         """The sum as two floats, their scale, and which infinities and NaN occurred."""

@@ -125,6 +125,7 @@ KERNELS: dict[type, tuple[type[Kernel], ...]] = {
 _EXACT: dict[type, tuple[type[Kernel], ...]] = {
     Axes: (ExactRows, ExactColumns, ExactReduce),
     Windows: (ExactPoolSmall, ExactPoolDirect),
+    Prefixes: (Scan,),
 }
 
 # Descriptions of variants.

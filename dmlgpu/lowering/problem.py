@@ -338,12 +338,12 @@ def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, .
     exact = []
     for problem in problems:
         accumulator = problem.accumulator.exact
-        adds = isinstance(desc.canonical(), (ReduceOperatorDesc, AveragePooling1OperatorDesc))
+        adds = isinstance(desc.canonical(), (ReduceOperatorDesc, AveragePooling1OperatorDesc, CumulativeOperatorDesc))
         if accumulator is None or (accumulator != problem.accumulator and not adds):
-            what = f".function: {desc.function.name}" if isinstance(desc, ReduceOperatorDesc) else ": its sum of floats"
+            what = f".function: {desc.function.name}" if isinstance(desc, ReduceOperatorDesc) else " of floats"
             raise DescriptorError(
                 f"{type(desc).__name__}{what} is not supported with EXACT_SUMS; allowed are SUM, AVERAGE, L1, L2 "
-                "and SUM_SQUARE of REDUCE, average pooling, and operators that add no floats"
+                "and SUM_SQUARE of REDUCE, average pooling, cumulative sums, and operators that round nothing"
             )
         exact.append(replace(problem, accumulator=accumulator))
     return tuple(exact)

@@ -30,7 +30,7 @@ from dmlgpu.descriptors.reduction import (
 from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import Array, as_array, check
 from dmlgpu.descriptors.top_k import TopK1OperatorDesc
-from dmlgpu.reference.cumulative import cumulative
+from dmlgpu.reference.cumulative import cumulative, exactly_accumulated
 from dmlgpu.reference.pooling import (
     average_pooling,
     average_pooling_grad,
@@ -74,6 +74,8 @@ def reference(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = Execut
         return exactly_reduced(desc, *arrays)
     if ExecutionFlags.EXACT_SUMS in flags and isinstance(canonical, AveragePooling1OperatorDesc):
         return exactly_averaged(canonical, *arrays)
+    if ExecutionFlags.EXACT_SUMS in flags and isinstance(canonical, CumulativeOperatorDesc):
+        return exactly_accumulated(canonical, *arrays)
     return _reference(canonical, *arrays)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,12 +12,18 @@ from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc, CumulativeProd
 from dmlgpu.descriptors.reduction import AxisDirection
 from dmlgpu.descriptors.tensor import Array
 from dmlgpu.reference.bounds import Bounds, bounds_of, prefix_error, relative_error, rounded
+from dmlgpu.reference.reduction import units
 
 
 def cumulative(desc: CumulativeOperatorDesc, x: Array) -> tuple[Array, ...]:
     """The values: floats are computed in float64, integers wrap."""
     with np.errstate(all="ignore"):
         return (_exact(desc, x).astype(x.dtype),)
+
+
+def exactly_accumulated(desc: CumulativeOperatorDesc, x: Array) -> tuple[Array, ...]:
+    """As `cumulative`, but sums of floats are rounded once, from exact sums."""
+    return (_along(desc, x, _exact_sums, 0),) if x.dtype.kind == "f" else cumulative(desc, x)
 
 
 def _exact(desc: CumulativeOperatorDesc, x: Array) -> Array:
@@ -52,6 +60,25 @@ def _products(lines: Array) -> Array:
         exponents = np.concatenate([exponents[..., :distance], sums], -1)
         distance *= 2
     return np.ldexp(mantissas, exponents.clip(-2000, 2000).astype(np.int32))
+
+
+def _exact_sums(lines: Array) -> Array:
+    """Cumulative sums, rounded once."""
+    numbers, precision = np.where(np.isfinite(lines), lines, 0), np.finfo(lines.dtype).nmant + 1
+
+    def nearest(total: int) -> float:
+        lost = max(abs(total).bit_length() - precision, 0)
+        kept, rest = divmod(total, 1 << lost)
+        kept += 2 * rest + (kept & 1) > 1 << lost
+        return math.ldexp(kept, lost - 149)
+
+    rows = units(numbers).reshape(-1, lines.shape[-1])
+    sums = [[nearest(total) for total in itertools.accumulate(row)] for row in rows]
+    with np.errstate(invalid="ignore", over="ignore"):
+        specials = np.add.accumulate(np.where(np.isfinite(lines), 0, lines), -1)
+        values: Array = np.where(np.isfinite(specials), np.reshape(sums, lines.shape), specials).astype(lines.dtype)
+    values[np.isnan(values)] = np.nan
+    return values
 
 
 @bounds_of.register

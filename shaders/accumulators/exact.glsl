@@ -1,6 +1,6 @@
 // The accumulator of exact sums: SUM, AVERAGE and L1 of floats, rounded once, to the nearest float, ties to even. With
 // SQUARES (squares.glsl) SUM_SQUARE and L2: the sum of squares, and its root. Separate kernels (exact_axes.comp,
-// exact_pool_direct.comp, exact_pool_small.comp) and combine.comp use it.
+// exact_pool_direct.comp, exact_pool_small.comp), combine.comp and the scans, which have no bins, use it.
 //
 // `?:` has variables on both sides, as in selection.glsl: SwiftShader takes minutes to compile branches.
 //
@@ -238,6 +238,9 @@ Long long_of(Bin bin)
     return sum;
 }
 
+#define Operand Bits
+Operand operand_of(Bits bits) { return bits; }
+
 // Adds an element.
 void add(inout Long sum, Bits bits)
 {
@@ -248,6 +251,7 @@ void add(inout Long sum, Bits bits)
     add(sum, words_of(shifted_left(number, 0)), FACTORS * (exponent - hidden));
     sum.specials |= special_of(bits);
 }
+void accumulate(inout Long sum, Operand operand, uint index) { add(sum, operand); }
 
 Long combine(Long a, Long b)
 {

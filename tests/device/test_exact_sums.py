@@ -116,6 +116,19 @@ def test_sums_are_rounded_once(mapped, dtype, values):
 
 
 @by_float
+def test_cumulative_sums_are_rounded_once(mapped, dtype):
+    """Lines of all values: of vectors, neighbouring ones, others, and in blocks."""
+    random = np.random.default_rng(4)
+    for number, (size, axis) in enumerate(((40, 1), (21, 0), (23, 1), (2064, 1))):
+        x = np.stack([values(dtype, size, random) for values in (*VALUES.values(), *[*VALUES.values()][:4])])
+        x[:2, -3:] = [np.inf, 1, -np.inf], [3, np.nan, -np.inf]
+        x = x if axis else np.ascontiguousarray(x.T)
+        direction, exclusive = dmlgpu.AxisDirection(number % 2), number > 1
+        desc = dmlgpu.CumulativeSummationOperatorDesc.of(x, axis, direction, has_exclusive_sum=exclusive)
+        dmlgpu.verify(desc, x, flags=EXACT, device=mapped)
+
+
+@by_float
 def test_every_kernel(mapped, dtype):
     """In any layout; kernels that cannot compute a problem are passed over."""
     random = np.random.default_rng(1)
@@ -307,7 +320,7 @@ def test_sums_as_integers(mapped, describe):
 
 def test_functions_take_exact(device):
     x = np.float32([[1e8, 1, -1e8, 2], [3e38, 3e38, -3e38, 0]])
-    t = device.tensor(x)
+    t, sums = device.tensor(x), [[1e8, 1e8, 1, 3], [3e38, np.inf, 3e38, 3e38]]
     for given in (x, t):
         for got, expected in (
             (dmlgpu.sum(given, 1, exact=True, device=device), [3, 3e38]),
@@ -316,6 +329,7 @@ def test_functions_take_exact(device):
             (dmlgpu.reduce(given, "sum", (), exact=True, device=device), x),
             (dmlgpu.reduce(given, "max", 1, exact=True, device=device), [1e8, 3e38]),
             (dmlgpu.average_pooling(given, (1, 4), exact=True, device=device), [[0.75], [7.5e37]]),
+            (dmlgpu.cumulative_sum(given, axis=1, exact=True, device=device), sums),
         ):
             np.testing.assert_array_equal(got, np.float32(expected))
     np.testing.assert_array_equal(dmlgpu.sum(t, 1, exact=True), np.float32([3, 3e38]))
@@ -354,11 +368,12 @@ REFUSED = [
         for function in (F.LOG_SUM, F.LOG_SUM_EXP, F.MULTIPLY)
     ),
     *(
-        (desc, f"{type(desc).__name__}: its sum of floats is not supported with EXACT_SUMS")
+        (desc, f"{type(desc).__name__} of floats is not supported with EXACT_SUMS")
         for desc in (
             dmlgpu.LpPoolingOperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 4, 4)), (2, 2)),
             dmlgpu.LpPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4, 64)), (4, 64), p=1),
             dmlgpu.AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 3, 3)), (1, 1, 4, 4), (2, 2)),
+            dmlgpu.CumulativeProductOperatorDesc.of(TensorDesc(FLOAT32, (2, 3)), 1),
         )
     ),
 ]

@@ -36,7 +36,7 @@ def test_chosen_cases_cover_every_kernel_and_type():
             r"pool_small_wide_",
             r"pool_separable_columns_selection_",
             r"top_k_sort_long_",  # an item has more loads than these limits allow
-            r"scan_columns_(cumulative|product)_16",
+            r"scan_columns_((cumulative|product)_16|exact_32)",
             r"scan_states_\w+_(32|64)",
         )
     )

@@ -1375,7 +1375,7 @@ SAMPLES = list(_sample_cases())
 # Sums, rounded once.
 EXACT = [
     dataclasses.replace(case, id=f"exact-{case.id}", flags=ExecutionFlags.EXACT_SUMS)
-    for case in (*REDUCED, *SUMMED_WINDOWS, *SAMPLES)
+    for case in (*REDUCED, *SUMMED_WINDOWS, *CUMULATIVE, *SAMPLES)
     if sums_can_be_exact(case.desc)
 ] + [
     # More elements than fit most sums of a window.

@@ -394,7 +394,9 @@ def check_scans(plan: Plan) -> None:
             assert end == push["line_count"] // lines * count
             end = 0
         if push["begins"] or push["ends"]:
-            words = {"cumulative": 5, "product": 5}.get(shader.accumulator, shader.bits // 32)
+            words = {"cumulative": 5, "product": 5, "exact": 4 if shader.bits == 16 else 11}.get(
+                shader.accumulator, shader.bits // 32
+            )
             last = (push["line_count"] // push["inner_size"] - 1) * push["state_outer"] + count
             last += (push["inner_size"] - 1) * push["state_inner"]
             assert 4 * (max(push["begin_base"], push["end_base"]) + last * words) <= plan.partial_bytes

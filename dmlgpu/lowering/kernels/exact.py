@@ -1,5 +1,7 @@
 """Sums of floats that are rounded once (exact.glsl), by separate shaders with the mapping of other kernels.
 
+Cumulative sums have none: kernels/scan.py.
+
 If a bin missed an element, all elements of an output are added again, one by one; these loads count, too.
 """
 
