@@ -275,7 +275,7 @@ def cumulative(
         one = (0, 1) if desc.axis_direction is AxisDirection.INCREASING else (1, 0)
         padding = tuple([one if i == desc.axis else (0, 0) for i in range(len(shape))])
         shape = tuple([size + (i == desc.axis) for i, size in enumerate(shape)])
-        source = TensorDesc(source.data_type, tuple([max(size, 1) for size in shape]))
+        source = source.packed(source.data_type, tuple([max(size, 1) for size in shape]))
         desc = kind.of(source, desc.axis, desc.axis_direction, **{kind.exclusive_field: True})
     flags = ExecutionFlags.EXACT_SUMS if flag(desc_name, "exact", exact) else ExecutionFlags.NONE
     fill = float(multiplies) if 0 in x.shape else None

@@ -240,7 +240,7 @@ def cumulative_sum(
     """The sums of the first elements along an axis, as `np.cumulative_sum`: `CumulativeSummationOperatorDesc`.
 
     Args:
-        x: as for `sum`, but neither a Dask array nor `dmlgpu.chunked`.
+        x: as for `sum`.
         axis: an axis; a negative one is counted from the last. None: the only one.
         dtype: as for `sum`.
         include_initial: whether the values begin with 0, the sum of no elements; not for device tensors.

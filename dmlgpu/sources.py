@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgpu.call import Call, Operand, Type
+from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
@@ -85,7 +86,7 @@ class Source(ABC):
 
     @abstractmethod
     def compute(self, call: Call, out: Any, device: Selector) -> Any:
-        """The results of a call, which is a reduction over axes or a pooling."""
+        """The results of a call, which is a reduction over axes, a scan along one, or a pooling."""
 
 
 class SupportsCompute(Protocol):
@@ -151,7 +152,14 @@ _FIELDS = {
 }
 
 # The operators that other sources compute.
-_IN_PARTS = (ArgOperatorDesc, ReduceOperatorDesc, ExtremumOperatorDesc, PoolingOperatorDesc, TopK1OperatorDesc)
+_IN_PARTS = (
+    ArgOperatorDesc,
+    CumulativeOperatorDesc,
+    ExtremumOperatorDesc,
+    PoolingOperatorDesc,
+    ReduceOperatorDesc,
+    TopK1OperatorDesc,
+)
 
 # The types of immutable values, which can be keys of a cache.
 _IMMUTABLE = {int, float, bool, str, type(None), DataType, AxisDirection, ReduceFunction, Operand}

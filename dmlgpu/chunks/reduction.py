@@ -131,18 +131,18 @@ class Reduction:
     def merged(self, partials: Array) -> Array:
         """Merges the partials of chunks that are side by side along the reduced axes."""
         with np.errstate(all="ignore"):
-            return _along(self._aggregation.merge(self, _rows(partials, self.axes)), partials.shape, self.axes)
+            return along(self._aggregation.merge(self, rows_of(partials, self.axes)), partials.shape, self.axes)
 
     def results(self, partial: Array) -> tuple[Array, ...]:
         """The outputs of each result, from the merged partials of all chunks."""
-        rows = _rows(partial, self.axes)
+        rows = rows_of(partial, self.axes)
         sizes = self.reduced(self._outputs_of(partial.shape))
         with np.errstate(all="ignore"):
             values = (
                 [rows["value"], rows["index"]] if len(self.dtypes) > 1 else [self._aggregation.finish(rows, self.count)]
             )
             columns = [y.astype(dtype).reshape(self.k or 1, -1) for y, dtype in zip(values, self.dtypes, strict=True)]
-            return tuple([_along(y, partial.shape, self.axes).reshape(sizes) for y in columns])
+            return tuple([along(y, partial.shape, self.axes).reshape(sizes) for y in columns])
 
 
 def _reduced(
@@ -168,13 +168,13 @@ class Aggregation:
     """The outputs, from the merged partials of all elements, and the number of elements of each output."""
 
 
-def _rows(x: Array, axes: Shape) -> Array:
+def rows_of(x: Array, axes: Shape) -> Array:
     """Moves the elements of each output to a column."""
     x = np.moveaxis(x, axes, range(len(axes)))
     return x.reshape(math.prod(x.shape[: len(axes)]), math.prod(x.shape[len(axes) :]))
 
 
-def _along(columns: Array, shape: Shape, axes: Shape) -> Array:
+def along(columns: Array, shape: Shape, axes: Shape) -> Array:
     """Moves columns to the first of the reduced axes of an array that had this shape; the others get size 1."""
     kept = [1 if axis in axes else size for axis, size in enumerate(shape) if axis != axes[0]]
     moved: Array = np.moveaxis(columns.reshape(len(columns), *kept), 0, axes[0])
@@ -295,11 +295,11 @@ def _exact(function: ReduceFunction) -> Aggregation:
         count = math.prod(chunk.shape[axis] for axis in reduction.axes)
         if count <= _FEW_OF_OUTPUT or chunk.size <= _FEW_OF_CHUNK:
             open_device(device)  # raises if there is none
-            rows = _rows(chunk, reduction.axes)
+            rows = rows_of(chunk, reduction.axes)
             terms = added(np.abs(rows) if function is ReduceFunction.L1 else rows, 2 if of_squares else 1)
         else:
             terms = added(words_of(chunk, reduction.axes, device))
-        return _along(terms, chunk.shape, reduction.axes)
+        return along(terms, chunk.shape, reduction.axes)
 
     def words_of(chunk: Array, axes: Shape, device: Selector) -> Array:
         operand = operand_of(chunk := _float32(chunk))
@@ -331,7 +331,7 @@ _FACTOR: Type = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
 
 def _products(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
     # Mantissas are 0, or from 0.5 to 1: the product of 100 is in the range of float32.
-    mantissas, exponents = np.frexp(_rows(_float32(chunk), reduction.axes))
+    mantissas, exponents = np.frexp(rows_of(_float32(chunk), reduction.axes))
     count, outputs = mantissas.shape
     factors = np.ones((outputs, -(-count // 100) * 100), np.float32)
     factors[:, :count] = mantissas.T
@@ -339,7 +339,7 @@ def _products(reduction: Reduction, chunk: Array, begin: Shape, device: Selector
     rows = np.zeros((factors.shape[1] // 100, outputs), _FACTOR)
     rows["mantissa"] = products.reshape(rows.shape[::-1]).T
     rows["exponent"][0] = exponents.sum(0, np.int64)
-    return _along(_multiplied(reduction, rows), chunk.shape, reduction.axes)
+    return along(_multiplied(reduction, rows), chunk.shape, reduction.axes)
 
 
 def _multiplied(reduction: Reduction, rows: Array) -> Array:

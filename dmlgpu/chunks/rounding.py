@@ -11,6 +11,7 @@ They neither underflow nor overflow in float64.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -58,6 +59,25 @@ def quotients(terms: Array, count: int) -> Array:
 def roots(terms: Array) -> Array:
     """The roots of the sums of terms, which are not negative."""
     return _computed(np.sqrt, lambda numbers: [numbers * numbers], terms)
+
+
+def addends(terms: Array, dtype: np.dtype[Any], most: int) -> Array:
+    """Floats of a type, as rows, whose sums are those of terms, but at most so many times the greatest float.
+
+    The sums are multiples of the type's least denormal.
+    """
+    greatest, total = float(np.finfo(dtype).max), terms.sum(0)
+    is_finite = np.isfinite(total)
+    times = np.where(is_finite, np.trunc(total / greatest), 0).clip(-most, most)
+    number = np.arange(int(np.abs(times).max(initial=0)))[:, np.newaxis]
+    multiple = np.where(number < np.abs(times), np.copysign(greatest, times), 0)
+    rest = [np.where(np.abs(times) < most, row, 0) for row in _rounded([*terms, -times * greatest])]
+    rows = [rest[0].astype(dtype)]
+    while True:
+        rest = [np.where(is_finite, row, 0) for row in _rounded([*rest, -rows[-1].astype(np.float64)])]
+        if not rest[0].any():
+            return np.concatenate([multiple.astype(dtype), rows])
+        rows.append(rest[0].astype(dtype))
 
 
 def _blocks(rows: Array) -> Iterator[Array]:

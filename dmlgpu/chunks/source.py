@@ -17,7 +17,9 @@ from dmlgpu.call import Call, Operand, Shape
 from dmlgpu.chunks.pooling import Pooling
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Region, Regions
+from dmlgpu.chunks.scan import Scan
 from dmlgpu.chunks.targets import give_pages_back, targets_of
+from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
 from dmlgpu.descriptors.tensor import Array, as_array, check_plain, described, integer
 from dmlgpu.errors import DescriptorError, shown
@@ -41,7 +43,8 @@ def chunked(x: Any, *, chunk_bytes: int = CHUNK_BYTES, progress: Progress = None
 
     While the device computes a chunk, a thread reads the next one, and copies it unless x is a plain ndarray, because x
     may reuse the memory of its slices. A call needs memory for two chunks, for one slice of x, for one chunk on the
-    device, and for the results, unless they go to `out`. A chunk consists of whole chunks of zarr or HDF5 if these fit.
+    device, and for the results, unless they go to `out`; a scan along an axis that is cut, for one chunk more. A chunk
+    consists of whole chunks of zarr or HDF5 if these fit.
 
     Indices, maxima, minima and the elements of top_k are those of the whole array, bit for bit, whatever the chunks. A
     sum of floats is within the bound of `dmlgpu.reference.bounds` plus 2^-23 of the sum of the absolute terms, because
@@ -126,6 +129,8 @@ class Chunked(Source):
     def compute(self, call: Call, out: Any, device: Selector) -> Any:
         if isinstance(call.desc, PoolingOperatorDesc):
             targets = self._pool(Pooling.of(call, self._shape), call, out, open_device(device))
+        elif isinstance(call.desc, CumulativeOperatorDesc):
+            targets = self._scan(Scan.of(call, self.operand), call, out, open_device(device))
         else:
             targets = self._reduce(Reduction.of(call, self.operand), call, out, open_device(device))
         # As in NumPy: a scalar if no axis is left.
@@ -172,6 +177,38 @@ class Chunked(Source):
             else:
                 for target in targets:
                     target[...] = call.fill
+        return targets
+
+    def _scan(self, scan: Scan, call: Call, out: Any, device: Device) -> list[Any]:
+        shape, axis = self._shape, scan.axis
+        itemsize: int = self._dtype.itemsize
+        sizes = self._chunk_sizes(shape, self._stored, lambda sizes: itemsize * math.prod(sizes))
+        # First all chunks of some lines, in the order of their elements.
+        lines = Regions(shape, (*sizes[:axis], max(shape[axis], 1), *sizes[axis + 1 :]))
+        parts = range(0, shape[axis], sizes[axis])[:: 1 if scan.ascends else -1]
+        before: Array | None = None
+
+        def chunk(i: int) -> Region:
+            region, begin = lines[i // len(parts)], parts[i % len(parts)]
+            return (*region[:axis], slice(begin, min(begin + sizes[axis], shape[axis])), *region[axis + 1 :])
+
+        def compute(i: int, elements: Array) -> None:
+            nonlocal before
+            part = i % len(parts)
+            before = before if part else None
+            # Without a local name for a target: a traceback would keep it, and Windows cannot remove a mapped file.
+            targets[0][scan.target(chunk(i))] = scan.values(elements, before, device)
+            give_pages_back(targets[0])
+            if part + 1 < len(parts):
+                before = scan.joined(before, scan.total(elements, device))
+
+        with targets_of(self._x, call, out) as targets:
+            if call.fill is not None:
+                targets[0][...] = call.fill
+            else:
+                if scan.has_initial:
+                    targets[0][scan.initial_target] = scan.initial
+                self._run(lines.count * len(parts), chunk, compute)
         return targets
 
     def _pool(self, pooling: Pooling, call: Call, out: Any, device: Device) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Reductions and poolings of Dask arrays, chunk by chunk, on the Vulkan devices of the workers.
+"""Reductions, scans and poolings of Dask arrays, chunk by chunk, on the Vulkan devices of the workers.
 
     from dmlgpu.interop.dask import LocalVulkanCluster
     with LocalVulkanCluster() as cluster, cluster.get_client():
@@ -39,7 +39,9 @@ from dmlgpu.call import Call, Operand
 from dmlgpu.chunks.pooling import Pooling, elements_of
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Region
+from dmlgpu.chunks.scan import Scan
 from dmlgpu.chunks.targets import targets_of
+from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
 from dmlgpu.descriptors.tensor import Array, as_array, check_plain, described, unsigned
 from dmlgpu.descriptors.window import Window
@@ -99,6 +101,8 @@ class DaskArray(Source):
             results = (_filled(call),)
         elif isinstance(call.desc, PoolingOperatorDesc):
             results = _pooled(Pooling.of(call, self._x.shape), self._checked(), device)
+        elif isinstance(call.desc, CumulativeOperatorDesc):
+            results = (_scanned(Scan.of(call, self.operand), self._checked(), device),)
         else:
             results = _reduced(Reduction.of(call, self.operand), self._checked(), device)
         if out is not None:
@@ -189,9 +193,7 @@ def _meta(rank: int, dtype: Any) -> Array:
 
 def _reduced(reduction: Reduction, x: Any, device: Selector) -> tuple[Any, ...]:
     """The results of a reduction of x, as Dask arrays."""
-    x = x.reshape(reduction.shape)
-    # Without the empty chunks, which have no partial result.
-    x = x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
+    x = _without_empty_chunks(x.reshape(reduction.shape))
     if reduction.exact and all(x.numblocks[axis] == 1 for axis in reduction.axes):
         # All elements of an output are in one chunk, so there are no partials.
         return (
@@ -233,6 +235,11 @@ def _reduced(reduction: Reduction, x: Any, device: Selector) -> tuple[Any, ...]:
     )
 
 
+def _without_empty_chunks(x: Any) -> Any:
+    """The array without chunks of no elements, which have no partial result."""
+    return x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
+
+
 def _filled(call: Call) -> Any:
     """The results, as a Dask array, of a reduction of no elements."""
     (dtype,) = call.dtypes
@@ -264,6 +271,36 @@ def _merged(reduction: Reduction, partials: Any, axis: Any, keepdims: bool) -> A
 def _result(reduction: Reduction, number: int, partials: Any, axis: Any, keepdims: bool) -> Any:
     # As in NumPy: a scalar, not a 0-D array.
     return reduction.results(_merged(reduction, partials, axis, keepdims))[number][()]
+
+
+def _scanned(scan: Scan, x: Any, device: Selector) -> Any:
+    """The values of a scan of x, as a Dask array.
+
+    A chunk has three tasks: for its totals, for those up to its end, and for its values.
+    """
+    x = _without_empty_chunks(x.reshape(scan.totals.shape))
+    token, dtype = tokenize(x, scan, device), scan.totals.dtypes[0]
+    name, total_name, joined_name = (f"scan-{what}{token}" for what in ("", "total-", "joined-"))
+    tasks = {}
+    *parts, last = range(x.numblocks[scan.axis])[:: 1 if scan.ascends else -1]
+    for place in itertools.product(*map(range, (*x.numblocks[: scan.axis], 1, *x.numblocks[scan.axis + 1 :]))):
+        before = None
+        for i in (*parts, last):
+            chunk = (*place[: scan.axis], i, *place[scan.axis + 1 :])
+            elements, key = TaskRef((x.name, *chunk)), (name, *chunk)
+            tasks[key] = Task(key, scan.values, elements, before, device)
+            if i != last:
+                key = (total_name, *chunk)
+                tasks[key] = Task(key, scan.total, elements, device)
+                total, key = TaskRef(key), (joined_name, *chunk)
+                tasks[key] = Task(key, scan.joined, before, total)
+                before = TaskRef(key)
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[x])
+    values = da.Array(graph, name, x.chunks, dtype=dtype)
+    if not scan.has_initial:
+        return values
+    initial = da.full(tuple(1 if i == scan.axis else size for i, size in enumerate(x.shape)), scan.initial, dtype=dtype)
+    return da.concatenate([initial, values] if scan.ascends else [values, initial], scan.axis)
 
 
 def _pooled(pooling: Pooling, x: Any, device: Selector) -> tuple[Any, ...]:

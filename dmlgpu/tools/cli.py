@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _EXTRAS = {"rich": "cli", "PIL": "demo"}
 # The functions that `dmlgpu stream` computes.
 _STREAMED = (
-    *("argmax", "argmin", "average_pooling", "lp_pooling", "max", "max_pooling", "mean", "min", "prod", "reduce"),
-    *("sum", "top_k"),
+    *("argmax", "argmin", "average_pooling", "cumulative_prod", "cumulative_sum", "lp_pooling", "max", "max_pooling"),
+    *("mean", "min", "prod", "reduce", "sum", "top_k"),
 )
 # Width of tables in files and pipes.
 _COLUMNS = 120

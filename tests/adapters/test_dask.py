@@ -120,6 +120,25 @@ def test_top_k(seed):
         np.testing.assert_array_equal(bits(ours), bits(theirs))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint32", "bool"])
+@pytest.mark.parametrize("name", ["cumulative_sum", "cumulative_prod"])
+def test_scans(name, dtype):
+    """Those of the whole array, bit for bit, but for rounded products and sums: these are small integers."""
+    rng = np.random.default_rng(len(dtype))
+    exact = {"exact": True} if name == "cumulative_sum" else {}
+    for number in range(4):
+        x = (elements(dtype, shape_of(rng), rng) if exact else rng.integers(1, 3, shape_of(rng))).astype(dtype)
+        x = np.where(np.isfinite(x), x, x.dtype.type(1))
+        direction = AxisDirection(number % 2)
+        options = {"axis": int(rng.integers(x.ndim)), "axis_direction": direction, "include_initial": number > 1}
+        (got,) = computed(getattr(dmlgpu, name)(chunked(x, rng), **options, **exact))
+        np.testing.assert_array_equal(got, getattr(dmlgpu, name)(x, **options, **exact), strict=True)
+    nothing = da.zeros((0, 4), chunks=(0, 3), dtype=dtype)
+    for initial in (False, True):
+        (got,) = computed(getattr(dmlgpu, name)(nothing, axis=0, include_initial=initial))
+        assert got.tolist() == [[name == "cumulative_prod"] * 4] * initial
+
+
 def test_top_k_of_many_chunks(monkeypatch):
     """No task has more than k elements of a few chunks, and results have one chunk along the axis."""
     merged, sizes = Reduction.merged, []

@@ -24,6 +24,7 @@ import dmlgpu
 from dmlgpu import DescriptorError, ReduceFunction, chunked
 from dmlgpu.chunks import reduction, source
 from dmlgpu.chunks.reduction import Reduction
+from dmlgpu.reference.bounds import bounds
 
 
 class Sliced:
@@ -291,6 +292,76 @@ def test_exact_sums_that_no_chunk_can_hold():
     ):
         got = dmlgpu.reduce(chunked(np.float32(row), chunk_bytes=4), "sum", exact=True)
         assert got.tobytes() == np.float32(expected).tobytes()
+
+
+SCANS = [
+    {"axis": axis, "axis_direction": direction, "include_initial": initial}
+    for axis, direction, initial in ((0, "increasing", False), (1, "decreasing", False), (1, "increasing", True))
+]
+
+
+@pytest.mark.parametrize("options", [*SCANS, {**SCANS[2], "axis": 0, "axis_direction": "decreasing"}], ids=str)
+def test_scans_of_chunks(options):
+    """Integers, which wrap, and exact sums have the bits of the whole array: none of its totals is rounded."""
+    random = np.random.default_rng(7)
+    bits = random.integers(0, 1 << 32, (5, 9), np.uint64).astype(np.uint32)
+    single, half = (x.view(f"f{x.itemsize}") for x in (bits, bits.astype(np.uint16)))
+    for x in (values(5, 9, dtype="uint8") - 4, bits):
+        same("cumulative_sum", x, **options, chunk_bytes=24)
+        same("cumulative_prod", x | 1, **options, dtype="int8", chunk_bytes=24)
+    for x in (single, half):
+        x = Sliced(np.where(np.abs(x) < np.inf, x, 1))
+        same("cumulative_sum", x, **options, exact=True, chunk_bytes=24)
+        assert (x.times_read() == 1).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_scans_of_chunks_of_floats(dtype):
+    """Within the bound of the whole array, and 2^-23 of the sum or the product."""
+    x = np.exp(np.random.default_rng(8).standard_normal((3, 500)) / 3).astype(dtype)
+    for name, kind in (
+        ("cumulative_sum", dmlgpu.CumulativeSummationOperatorDesc),
+        ("cumulative_prod", dmlgpu.CumulativeProductOperatorDesc),
+    ):
+        desc = kind.of(x, 1)
+        (expected,), (bound,) = dmlgpu.reference(desc, x), bounds(desc, x)
+        got = getattr(dmlgpu, name)(chunked(x, chunk_bytes=77), axis=1)
+        assert (np.abs(got.astype(np.float64) - expected) <= bound + 2.0**-23 * np.abs(expected)).all()
+        # What chunks pass on is not rounded to float16.
+        assert dtype == "float32" or np.mean(got != expected) < 0.02
+
+
+def test_scans_of_chunks_come_back_from_what_is_beyond_floats():
+    for dtype in (np.float16, np.float32):
+        greatest = np.finfo(dtype).max
+        x = np.array([greatest] * 9 + [1, np.finfo(dtype).smallest_subnormal] + [-greatest] * 9, dtype)
+        same("cumulative_sum", x, exact=True, chunk_bytes=4)
+        with np.errstate(over="ignore"):
+            factors = np.array([2.0**-14] * 40 + [2.0**14] * 40, dtype)
+        same("cumulative_prod", factors, chunk_bytes=20)
+        same("cumulative_prod", 1 / factors, chunk_bytes=20)
+    x = np.float16([65504] * 9 + [-np.inf, 1])
+    same("cumulative_sum", x, exact=True, chunk_bytes=4)
+    for row in ([1, np.inf, 2, -np.inf, 3], [np.nan, 1, 2]):
+        x = np.float32([row, np.ones(len(row))])
+        for function in (dmlgpu.cumulative_sum, dmlgpu.cumulative_prod):
+            np.testing.assert_array_equal(function(chunked(x, chunk_bytes=4), axis=1), function(x, axis=1))
+
+
+def test_scans_of_chunks_with_whole_lines_need_no_totals(monkeypatch):
+    monkeypatch.setattr(source.Scan, "total", None)
+    same("cumulative_sum", values(7, 30), axis=1, chunk_bytes=300)
+    same("cumulative_sum", values(0, 3), axis=0, include_initial=True)
+    same("cumulative_prod", values(3, 0), axis=0, include_initial=True)
+
+
+def test_scans_are_written_to_files(tmp_path):
+    x = values(6, 50)
+    got = dmlgpu.cumulative_sum(chunked(x, chunk_bytes=90), axis=0, include_initial=True, out=tmp_path / "sums.npy")
+    assert isinstance(got, np.memmap)
+    np.testing.assert_array_equal(np.load(tmp_path / "sums.npy"), np.insert(x.cumsum(0), 0, 0, 0))
+    with pytest.raises(DescriptorError, match=r"^out: "):
+        dmlgpu.cumulative_sum(chunked(x), axis=0, out=x)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

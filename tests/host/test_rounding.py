@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dmlgpu.chunks import rounding
-from dmlgpu.chunks.rounding import added, quotients, roots, sums
+from dmlgpu.chunks.rounding import added, addends, quotients, roots, sums
 
 COUNTS = [1, 2, 3, 7, 1000, 2**31 + 1, 2**32 - 1, 2**32, 2**32 + 1, 2**40 + 3, 2**53 + 1, 2**55 + 5, 2**60 + 1]
 
@@ -168,3 +168,19 @@ def test_long_columns(shape, exponents):
 def test_no_columns(count):
     terms = added(np.zeros((count, 0), np.float32))
     assert sums(terms).shape == quotients(terms, 3).shape == roots(terms).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@np.errstate(all="ignore")
+def test_floats_with_the_sums_of_terms(dtype):
+    """Of any exponents, beyond the range of the type, and of what is far beyond it only so much."""
+    greatest, least = (float(each) for each in (np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal))
+    x = np.float64([[1, 5 * greatest, -6.5 * greatest, 99 * greatest, 0], [least, 3 * least, greatest, 0, 0]])
+    x[:, 1:3] = np.round(x[:, 1:3] / least) * least
+    rows = addends(x, dtype, 7)
+    assert rows.dtype == dtype
+    expected = [sum(map(Fraction, column)) for column in x.T]
+    expected[3] = 7 * Fraction(greatest)
+    assert [sum(Fraction(float(number)) for number in column) for column in rows.T] == expected
+    for special in (np.inf, -np.inf, np.nan):
+        np.testing.assert_array_equal(addends(np.float64([[special], [1]]), dtype, 7).sum(0), [special])
