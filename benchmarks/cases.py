@@ -11,8 +11,8 @@ import numpy as np
 
 from benchmarks.results import BenchmarkError
 from dmlgpu import AxisDirection, DataType, MaxPooling2OperatorDesc, OperatorDesc, ReduceFunction, TensorDesc, reference
+from dmlgpu.testing.cases import Array, Case, Fill, distinct, permuted_strides
 from dmlgpu.tools.registry import OPERATORS
-from tests.support.cases import Array, Case, Fill, distinct, permuted_strides
 
 FLOAT32, FLOAT16 = DataType.FLOAT32, DataType.FLOAT16
 INT8, UINT8, INT64 = DataType.INT8, DataType.UINT8, DataType.INT64

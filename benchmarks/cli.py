@@ -28,8 +28,8 @@ from benchmarks.results import BenchmarkError, Run, load, save
 from benchmarks.run import run_case
 from dmlgpu import Device, DeviceError, SettingError
 from dmlgpu.runtime.settings import switch
+from dmlgpu.testing.cases import Case
 from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
-from tests.support.cases import Case
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -26,7 +26,7 @@ from dmlgpu.lowering.plan import Shader
 from dmlgpu.runtime import spirv
 from dmlgpu.runtime.drivers import DeviceInfo, loader_version
 from dmlgpu.runtime.tuning import device_limits
-from tests.support.cases import Case
+from dmlgpu.testing.cases import Case
 
 # From GCN 4 to RDNA 3: names in Mesa 22.3; later names where they changed.
 FAMILIES = ("polaris10", "vega10", "navi10", "navi21", "gfx1100")

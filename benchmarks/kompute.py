@@ -10,7 +10,7 @@ import numpy as np
 
 from dmlgpu import Device
 from dmlgpu.runtime import kompute_module
-from tests.support.cases import Array
+from dmlgpu.testing.cases import Array
 
 
 class Kompute:

@@ -6,7 +6,7 @@ from benchmarks.kompute import Kompute
 from benchmarks.peers import Contender, Peer, UnavailableError
 from dmlgpu import ExecutionFlags, OperatorDesc, __version__
 from dmlgpu.lowering.problem import sums_can_be_exact
-from tests.support.cases import Array
+from dmlgpu.testing.cases import Array
 
 
 class ExactPeer(Peer):

@@ -26,7 +26,7 @@ from dmlgpu import (
     ReduceOperatorDesc,
     TopK1OperatorDesc,
 )
-from tests.support.cases import Array
+from dmlgpu.testing.cases import Array
 
 _Windowed = (
     MaxPooling2OperatorDesc

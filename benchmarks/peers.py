@@ -16,8 +16,8 @@ from dmlgpu import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
+from dmlgpu.testing.cases import Array
 from dmlgpu.tools.registry import OPERATORS
-from tests.support.cases import Array
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from benchmarks.results import CALL, COMPILE, COPY, FIRST_CALL, KERNEL, OURS, Be
 from dmlgpu import Device, OperatorDesc, reference
 from dmlgpu.comparison import differences
 from dmlgpu.reference.bounds import is_exact
-from tests.support.cases import Array, Case
+from dmlgpu.testing.cases import Array, Case
 
 # Number of devices that are opened to time a compilation.
 _FRESH_DEVICES = 3

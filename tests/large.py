@@ -33,8 +33,7 @@ from dmlgpu import (
 )
 from dmlgpu.comparison import check_outputs
 from dmlgpu.runtime.tuning import device_limits
-from tests.support import guards
-from tests.support.cases import (
+from dmlgpu.testing.cases import (
     DECREASING,
     FLOAT16,
     FLOAT32,
@@ -49,6 +48,7 @@ from tests.support.cases import (
     pool_desc,
     small,
 )
+from tests.support import guards
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 
 MIB = 1 << 20

@@ -24,7 +24,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu import DescriptorError, Device
-from tests.support.cases import CASES, Array, Case
+from dmlgpu.testing.cases import CASES, Array, Case
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 
 WARM_UP = 1000

@@ -7,7 +7,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu.lowering.limits import Limits
-from tests.support.cases import (
+from dmlgpu.testing.cases import (
     CASES,
     DOCUMENTED,
     EXACT,

@@ -27,7 +27,7 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime import compiled
 from dmlgpu.runtime.tensor import _ON_DEVICE
 from dmlgpu.runtime.tuning import device_limits
-from tests.support.cases import FLOAT32, INT64, UINT32, UINT64
+from dmlgpu.testing.cases import FLOAT32, INT64, UINT32, UINT64
 
 X = np.random.default_rng(5).permutation(60).astype(np.float32).reshape(3, 4, 5)
 

@@ -29,7 +29,7 @@ from dmlgpu import (
 )
 from dmlgpu.runtime import spirv
 from dmlgpu.runtime.tuning import device_limits
-from tests.support.cases import (
+from dmlgpu.testing.cases import (
     CASES,
     FLOAT32,
     INT32,

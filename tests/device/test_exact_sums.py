@@ -21,7 +21,7 @@ from dmlgpu import (
 from dmlgpu.comparison import check_outputs
 from dmlgpu.descriptors.reduction import ExactSquaresOperatorDesc, ExactSumOperatorDesc
 from dmlgpu.lowering.lower import lower
-from tests.support.cases import FLOAT16, FLOAT32, INT32
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT32
 from tests.support.limits import LIMITS, limits_of
 
 pytestmark = pytest.mark.every_driver

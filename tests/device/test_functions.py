@@ -27,7 +27,7 @@ from dmlgpu import (
     sources,
 )
 from dmlgpu.descriptors.tensor import bits
-from tests.support.cases import INDEX_TYPES, INT64, UINT64
+from dmlgpu.testing.cases import INDEX_TYPES, INT64, UINT64
 from tests.support.processes import output_of
 
 ROWS = [[1, 2, 3], [3, 0, 4], [2, 5, 2]]

@@ -28,7 +28,7 @@ from dmlgpu import (
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
-from tests.support.cases import FLOAT16, FLOAT32, GRADIENTS, INT64, UINT32, UINT64, WINDOW_SHAPES
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, GRADIENTS, INT64, UINT32, UINT64, WINDOW_SHAPES
 from tests.support.limits import LIMITS, by_ranges
 from tests.support.plans import check, computed
 

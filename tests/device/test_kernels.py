@@ -11,7 +11,7 @@ from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import DESCRIPTIONS, KERNELS, lower
 from dmlgpu.lowering.problem import problems_of
-from tests.support.cases import CASES, FLOAT32, FLOAT64, UINT8, arg_desc, pool_desc
+from dmlgpu.testing.cases import CASES, FLOAT32, FLOAT64, UINT8, arg_desc, pool_desc
 from tests.support.limits import LIMITS, LOWERED
 
 pytestmark = pytest.mark.every_driver

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, DescriptorError, TensorDesc, argmax, max_pooling, reference
-from tests.support.cases import (
+from dmlgpu.testing.cases import (
     FLOAT32,
     INT16,
     INT64,

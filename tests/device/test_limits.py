@@ -17,7 +17,7 @@ from dmlgpu.runtime.engine import Engine
 from dmlgpu.runtime.memory import Allocator
 from dmlgpu.runtime.schedule import SUBMISSION_SECONDS
 from dmlgpu.runtime.tuning import device_limits
-from tests.support.cases import CASES, FLOAT32
+from dmlgpu.testing.cases import CASES, FLOAT32
 from tests.support.devices import DEVICES
 from tests.support.drivers import opened_as
 from tests.support.instructions import instructions

@@ -14,7 +14,7 @@ import dmlgpu
 from dmlgpu import ArgmaxOperatorDesc, DescriptorError, Device, DeviceError, DeviceLostError, TensorDesc, argmax
 from dmlgpu.runtime.profile import KINDS, Event, Profile, kind_rows, run_rows
 from dmlgpu.runtime.schedule import RECORDED_STEPS
-from tests.support.cases import FLOAT32, UNPOOLED, arg_desc, pool_desc
+from dmlgpu.testing.cases import FLOAT32, UNPOOLED, arg_desc, pool_desc
 from tests.support.drivers import discrete, opened_as, unified
 from tests.support.limits import LOWERED
 

@@ -8,7 +8,7 @@ import pytest
 import dmlgpu
 from dmlgpu import DescriptorError, TensorDesc, quantized_average_pooling, verify
 from dmlgpu.lowering.lower import lower
-from tests.support.cases import FLOAT32, INT8, UINT8, quantized_desc
+from dmlgpu.testing.cases import FLOAT32, INT8, UINT8, quantized_desc
 from tests.support.limits import LIMITS
 
 X = np.array([[[10, 20, 30], [40, 50, 60], [70, 80, 90]], [[1, 2, 3], [4, 5, 6], [7, 8, 255]]], np.uint8)

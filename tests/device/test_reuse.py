@@ -24,7 +24,7 @@ from dmlgpu import (
     argmax,
     max_pooling,
 )
-from tests.support.cases import FLOAT32, UINT8, UINT32, UNPOOLED, Case, any_bits, arg_desc, pool_desc
+from dmlgpu.testing.cases import FLOAT32, UINT8, UINT32, UNPOOLED, Case, any_bits, arg_desc, pool_desc
 from tests.support.drivers import discrete, opened_as, unified
 
 pytestmark = pytest.mark.every_driver

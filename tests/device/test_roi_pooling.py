@@ -9,7 +9,7 @@ import dmlgpu
 from dmlgpu import DescriptorError, RoiPoolingOperatorDesc, TensorDesc, verify
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from tests.support.cases import FLOAT32
+from dmlgpu.testing.cases import FLOAT32
 from tests.support.limits import LOWERED
 
 X = np.arange(72, dtype=np.float32).reshape(2, 1, 6, 6)

@@ -22,7 +22,7 @@ from dmlgpu import (
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
-from tests.support.cases import (
+from dmlgpu.testing.cases import (
     DECREASING,
     ELEMENT_TYPES,
     FLOAT16,

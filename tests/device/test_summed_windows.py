@@ -19,7 +19,7 @@ from dmlgpu import (
 )
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from tests.support.cases import FLOAT16, FLOAT32, INT32, UINT8, WINDOW_SHAPES, pool_desc
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT32, UINT8, WINDOW_SHAPES, pool_desc
 from tests.support.limits import LIMITS as MAPPED
 from tests.support.limits import by_ranges, gpu_of_eight, limits_of
 from tests.support.plans import computed

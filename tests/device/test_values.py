@@ -14,7 +14,7 @@ from dmlgpu import (
     max_pooling,
     verify,
 )
-from tests.support.cases import (
+from dmlgpu.testing.cases import (
     DECREASING,
     ELEMENT_TYPES,
     FLOAT16,

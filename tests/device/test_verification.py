@@ -23,7 +23,7 @@ from dmlgpu import (
 from dmlgpu.comparison import check_outputs, differences
 from dmlgpu.lowering.lower import lower
 from dmlgpu.reference.bounds import bounds
-from tests.support.cases import FLOAT32, UINT64, arg_desc, pool_desc
+from dmlgpu.testing.cases import FLOAT32, UINT64, arg_desc, pool_desc
 from tests.support.limits import LOWERED
 
 X = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)

@@ -21,7 +21,7 @@ from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.problem import problems_of
 from dmlgpu.runtime.tuning import device_limits
-from tests.support.cases import (
+from dmlgpu.testing.cases import (
     FAR_WINDOWS,
     FLOAT16,
     FLOAT32,

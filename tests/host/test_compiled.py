@@ -14,7 +14,7 @@ from benchmarks.assembly import loads_in_flight
 from benchmarks.cases import CASES
 from benchmarks.results import BenchmarkError
 from dmlgpu.lowering.lower import lower
-from tests.support import cases
+from dmlgpu.testing import cases
 from tests.support.drivers import set_drivers
 from tests.support.plans import chosen
 from tests.support.processes import output_of

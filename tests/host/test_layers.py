@@ -25,6 +25,7 @@ LAYERS = [
     {"interop"},
     {"__init__"},
     {"tools"},
+    {"testing"},
     {"__main__"},
 ]
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
@@ -122,7 +123,7 @@ sys.modules["kp"] = sys.modules["dmlgpu_kp"] = sys.modules["vulkan"] = None
 import dmlgpu
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.limits import Limits
-from tests.support.cases import DOCUMENTED
+from dmlgpu.testing.cases import DOCUMENTED
 for case in DOCUMENTED:
     assert lower(case.desc, Limits(256, 32, 3)).dispatches
     assert dmlgpu.reference(case.desc, *case.inputs())[0].tolist() == case.expected[0]

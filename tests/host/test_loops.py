@@ -28,10 +28,10 @@ from dmlgpu import (
 from dmlgpu.lowering.kernels.scatter import Write
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import DESCRIPTIONS, lower
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT64, UINT8, UINT32, arg_desc, pool_desc
 from tests.fuzz import large
 from tests.fuzz.descriptors import Choices
 from tests.support import symbolic
-from tests.support.cases import FLOAT16, FLOAT32, INT64, UINT8, UINT32, arg_desc, pool_desc
 from tests.support.drivers import DRIVERS, device_of
 from tests.support.iterations import MOST, Counter
 from tests.support.limits import LIMITS

@@ -32,7 +32,7 @@ from dmlgpu import (
     top_k,
 )
 from dmlgpu.errors import shown
-from tests.support.cases import FLOAT32, INT16, INT32, NO_END, UINT8, UINT32
+from dmlgpu.testing.cases import FLOAT32, INT16, INT32, NO_END, UINT8, UINT32
 
 ROWS = np.zeros((2, 3), np.float32)
 IMAGE = np.zeros((1, 1, 3, 3), np.float32)

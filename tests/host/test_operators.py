@@ -25,7 +25,7 @@ from dmlgpu import (
     TensorDesc,
 )
 from dmlgpu.descriptors.reduction import ExtremumOperatorDesc
-from tests.support.cases import (
+from dmlgpu.testing.cases import (
     CASES,
     ELEMENT_TYPES,
     FLOAT32,

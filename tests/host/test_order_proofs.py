@@ -22,7 +22,7 @@ from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, AxisDirection, DataTy
 from dmlgpu.descriptors.reduction import ARG_TYPES, ArgOperatorDesc
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Dispatch, Values
-from tests.support.cases import WIDTHS
+from dmlgpu.testing.cases import WIDTHS
 from tests.support.limits import LOWERED, PLANNED
 from tests.support.symbolic import ways
 

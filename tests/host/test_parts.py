@@ -22,7 +22,7 @@ from dmlgpu.lowering.kernels.pool_backward import PoolBackward
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import KERNELS, lower
 from dmlgpu.lowering.problem import Axes, CoveringWindows, problems_of
-from tests.support.cases import FLOAT16, FLOAT32, INT64, UINT8, arg_desc, pool_desc
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT64, UINT8, arg_desc, pool_desc
 from tests.support.plans import check
 
 SMALL = Limits(256, group_size=4, group_count=4, dispatch_count=1 << 20)

@@ -25,7 +25,7 @@ from dmlgpu.lowering.limits import Limits, segment_sizes
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Values
 from dmlgpu.lowering.problem import Role
-from tests.support.cases import (
+from dmlgpu.testing.cases import (
     CASES,
     CASES_OF,
     FLOAT16,

@@ -35,7 +35,7 @@ from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.descriptors.reduction import ExtremumOperatorDesc
 from dmlgpu.reference.bounds import bounds, is_exact
-from tests.support.cases import (
+from dmlgpu.testing.cases import (
     CASES_OF,
     DECREASING,
     ELEMENT_TYPES,

@@ -8,12 +8,12 @@ import pytest
 import dmlgpu
 from benchmarks.cases import describe
 from dmlgpu import ArgmaxOperatorDesc, DescriptorError, MaxPoolingOperatorDesc, TensorDesc
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, UINT8, UINT32
 from dmlgpu.tools import selfcheck
 from dmlgpu.tools.registry import CANONICAL, OPERATORS, Operator, with_outputs
 from tests import hashes
 from tests.fuzz import descriptors
 from tests.fuzz.descriptors import Choices
-from tests.support.cases import FLOAT16, FLOAT32, UINT8, UINT32
 
 ROWS = {operator.name: operator for operator in OPERATORS}
 

@@ -20,7 +20,7 @@ from dmlgpu.comparison import differences
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Role
-from tests.support.cases import UINT8, quantized_desc
+from dmlgpu.testing.cases import UINT8, quantized_desc
 from tests.support.symbolic import ways
 
 # One invocation, which does all; an input has several segments, and their partials are combined.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dmlgpu import DataType, DescriptorError, TensorDesc
 from dmlgpu.descriptors.tensor import packed_strides
-from tests.support.cases import FLOAT16, FLOAT32, INT8, INT64, NO_END, UINT8, UINT16, UINT32
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT8, INT64, NO_END, UINT8, UINT16, UINT32
 
 
 @pytest.mark.parametrize(

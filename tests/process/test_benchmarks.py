@@ -42,8 +42,8 @@ from benchmarks.run import _BATCH_BYTES, run_case
 from dmlgpu import ExecutionFlags, ReduceFunction, reference
 from dmlgpu.comparison import differences
 from dmlgpu.lowering.problem import sums_can_be_exact
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT64, UINT8, permuted_strides
 from tests.support import drivers
-from tests.support.cases import FLOAT16, FLOAT32, INT64, UINT8, permuted_strides
 from tests.support.processes import ROOT
 
 # As the cases that are measured, but small.

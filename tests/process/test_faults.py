@@ -16,8 +16,8 @@ from dmlgpu import ArgmaxOperatorDesc, DeviceTensor, OutOfMemoryError, TensorDes
 from dmlgpu.lowering.limits import segment_sizes
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
+from dmlgpu.testing.cases import CASES, FLOAT32, UINT8, arg_desc
 from dmlgpu.tools.selfcheck import checks
-from tests.support.cases import CASES, FLOAT32, UINT8, arg_desc
 from tests.support.drivers import opened_as
 from tests.support.plans import check_limits
 from tests.support.processes import OPENED, PRELUDE, RESULT, ROOT, run

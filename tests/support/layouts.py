@@ -4,8 +4,8 @@ import numpy as np
 
 from dmlgpu import Device, OperatorDesc, TensorDesc, reference
 from dmlgpu.comparison import differences
+from dmlgpu.testing.cases import arranged, ties
 from dmlgpu.tools.registry import inputs_of
-from tests.support.cases import arranged, ties
 
 
 def laid_out(array, tensor: TensorDesc, buffer):

@@ -19,8 +19,8 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan, Values
 from dmlgpu.lowering.problem import Role, problems_with
 from dmlgpu.runtime import spirv
+from dmlgpu.testing.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, Case, arg_desc, extremum_desc, pool_desc
 from dmlgpu.tools.registry import OPERATORS
-from tests.support.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, Case, arg_desc, extremum_desc, pool_desc
 from tests.support.instructions import writable
 from tests.support.limits import CORES, LIMITS
 

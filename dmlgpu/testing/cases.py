@@ -200,6 +200,7 @@ def permuted_strides(sizes: Sequence[int], order: Sequence[int], gap: int = 0) -
 
 
 def reduced_sizes(sizes: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+    """The sizes with 1 on every reduced axis."""
     return tuple(1 if axis in axes else size for axis, size in enumerate(sizes))
 
 
