@@ -86,6 +86,22 @@ class Case:
         return inputs_of(self.desc, lambda tensor: arranged(tensor, fills[id(tensor)]))
 
 
+@dataclass(frozen=True)
+class Undescribed:
+    """A call that no descriptor can describe: of an empty array, or with windows wholly in padding."""
+
+    id: str
+    function: str
+    """Of dmlgpu."""
+    sizes: tuple[int, ...]
+    axes: tuple[int, ...] = ()
+    window: Any = None
+    """The fields of WINDOW_FIELDS."""
+    data_type: DataType = DataType.FLOAT32
+    expected: tuple[tuple[int, ...], ...] | None = None
+    """The sizes of the results. None: nothing can win, which is an error. (): any result may be right."""
+
+
 def arranged(tensor: TensorDesc, fill: Fill) -> Array:
     """The elements of a tensor whose buffer has this fill."""
     buffer = fill(tensor.data_type.numpy, tensor.reach)
@@ -121,6 +137,13 @@ def distinct(dtype: np.dtype[Any], count: int) -> Array:
         return np.random.default_rng(count).permutation(count).astype(dtype)
 
 
+def rising(dtype: np.dtype[Any], count: int) -> Array:
+    """Ones, with a 0 and a 2 near the end."""
+    values = np.ones(count, dtype)
+    values[-3:-1] = 0, 2
+    return values
+
+
 def small(dtype: np.dtype[Any], count: int) -> Array:
     """Integers so small that sums of a few hundred, also of squares, are exact."""
     return np.random.default_rng(count).integers(-4 if dtype.kind != "u" else 0, 5, count).astype(dtype)
@@ -135,6 +158,16 @@ def negative(dtype: np.dtype[Any], count: int) -> Array:
 def least(dtype: np.dtype[Any], count: int) -> Array:
     """The least value of the type: nothing except an element may win over it."""
     return np.full(count, -np.inf if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
+
+
+def greatest(dtype: np.dtype[Any], count: int) -> Array:
+    """The greatest value of the type."""
+    return np.full(count, np.inf if dtype.kind == "f" else np.iinfo(dtype).max, dtype)
+
+
+def negative_zeros(dtype: np.dtype[Any], count: int) -> Array:
+    """-0 and -1: no maximum is +0."""
+    return -np.random.default_rng(count).integers(0, 2, count).astype(dtype)
 
 
 def special_values(dtype: np.dtype[Any]) -> Array:
@@ -741,6 +774,24 @@ REDUCED = [
     if types is not ARG_TYPES and (data_type in (FLOAT32, FLOAT16, INT32, UINT64) or name == "rows")
 ]
 
+# Rows in which an initial value would win that is not infinite, or +0; rows with NaN.
+EXTREME_ROWS = [
+    Case(
+        f"{kind.__name__}-{function.name}-{fill.__name__}-{data_type.name}".lower().replace("_", "-"),
+        kind.of(function, TensorDesc(data_type, (5, 37)), (1,)),
+        (fill,),
+    )
+    for kind in (ReduceOperatorDesc, ExtremumOperatorDesc)
+    for data_type in (FLOAT32, FLOAT16)
+    for function, fill in (
+        (ReduceFunction.MAX, least),
+        (ReduceFunction.MIN, greatest),
+        (ReduceFunction.MAX, negative_zeros),
+        (ReduceFunction.MAX, special),
+        (ReduceFunction.MIN, special),
+    )
+]
+
 
 def _gradient(
     kind: type[AveragePoolingGradOperatorDesc | MaxPoolingGradOperatorDesc],
@@ -1133,7 +1184,11 @@ POOLED_LEAST = [
         f"pool-least-{data_type.name.lower()}", least, data_type, (2, 2, 7, 9), (3, 2), (2, 1), (2, 1), (2, 1), (2, 2)
     )
     for data_type in (INT8, INT16, INT32, INT64, UINT8, FLOAT16, FLOAT32)
-]
+] + [
+    _pool_case(f"pool-negative-zeros-{data_type.name.lower()}", negative_zeros, data_type, (2, 2, 7, 9), (3, 2),
+               (2, 1), (2, 1), (2, 1), (2, 2))
+    for data_type in (FLOAT16, FLOAT32)
+]  # fmt: skip
 
 POOLED_EDGES = [
     _pool_case("window-1", any_bits, INT8, (3, 2, 3, 5), (1, 1)),
@@ -1389,6 +1444,19 @@ EXACT = [
     for data_type in (FLOAT32, FLOAT16)
 ]
 
+# Indices beyond 2^16, and beyond 2^24, the last integer before float32 has gaps. Not in CASES, as SMALL_WINDOWS.
+LARGE_INDICES = [
+    *(
+        _arg_case(
+            f"large-{_name(kind)}-{count}", rising, kind, UINT8, (1, count), [1], DECREASING if last else INCREASING
+        )
+        for kind in ARG_KINDS
+        for count, last in ((70_001, True), (70_001, False), ((1 << 24) + 4, False))
+    ),
+    Case("large-top-k", TopK1OperatorDesc.of(TensorDesc(FLOAT32, (1, 70_001)), 5), (distinct,)),
+    _pool_case("large-pool", distinct, FLOAT32, (1, 1, 270, 260), (2, 2), (2, 2)),
+]
+
 # Every list above, small enough to run on every device.
 CASES = [
     *DOCUMENTED,
@@ -1402,6 +1470,7 @@ CASES = [
     *SPECIAL_ARGS,
     *REDUCTIONS,
     *REDUCED,
+    *EXTREME_ROWS,
     *SUMMED_WINDOWS,
     *QUANTIZED,
     *GRADIENTS,
@@ -1426,3 +1495,32 @@ CASES = [
 ]
 # The same by operator.
 CASES_OF = {kind: [case for case in CASES if type(case.desc) is kind] for kind in map(type, (c.desc for c in CASES))}
+UNDESCRIBED = [
+    *(
+        Undescribed(f"empty-{name}-{tag}", name, sizes, axes, expected=expected)
+        for name in ("argmax", "argmin", "max", "min")
+        for tag, sizes, axes, expected in (
+            ("kept", (0, 3), (1,), ((0,),)),
+            ("kept-between", (2, 0, 3), (2,), ((2, 0),)),
+            ("reduced", (0, 3), (0,), None),
+            ("all", (0,), (0,), None),
+        )
+    ),
+    *(
+        Undescribed(f"empty-max-pooling-{tag}", "max_pooling", sizes, window=window, expected=expected)
+        for tag, sizes, window, expected in (
+            ("batch", (0, 2, 4, 5), ((2, 3), (1, 1), (0, 0), (0, 0), (1, 1)), ((0, 2, 3, 3),)),
+            ("channels", (2, 0, 4, 5), ((2, 3), (1, 1), (0, 0), (0, 0), (1, 1)), ((2, 0, 3, 3),)),
+            ("row", (1, 2, 0, 5), ((1, 1), (1, 1), (0, 0), (0, 0), (1, 1)), None),
+        )
+    ),
+    # Windows of two rows, one above and one below the only row. PyTorch 2.13's gradient of these writes elsewhere.
+    Undescribed(
+        "padding-alone",
+        "max_pooling_gradient",
+        (2, 4, 1, 17),
+        window=((2, 4), (2, 3), (1, 1), (1, 1), (2, 2)),
+        data_type=FLOAT64,
+        expected=(),
+    ),
+]

@@ -12,6 +12,7 @@ from dmlgpu.testing.cases import (
     DOCUMENTED,
     EXACT,
     GRADIENTS,
+    LARGE_INDICES,
     POOLED_TYPES,
     REDUCED,
     REDUCTIONS,
@@ -42,6 +43,11 @@ OWN = [case for case in CASES if case not in REDUCED + EXACT + SUMMED_WINDOWS + 
 
 @by_id(OWN)
 def test_device_equals_reference(device, case):
+    dmlgpu.verify(case.desc, *case.inputs(), device=device)
+
+
+@by_id(LARGE_INDICES)
+def test_indices_that_small_types_cannot_hold(device, case):
     dmlgpu.verify(case.desc, *case.inputs(), device=device)
 
 
