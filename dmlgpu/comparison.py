@@ -44,26 +44,26 @@ def differences(
             yield number, f"{where}: sizes are {actual.shape}, the reference has {desired.shape}"
         elif actual.dtype != desired.dtype:
             yield number, f"{where}: type is {actual.dtype}, the reference has {desired.dtype}"
-        elif (different := _different(actual, desired, bound)).any():
-            first = tuple(int(i) for i in np.unravel_index(int(different.argmax()), different.shape))
+        elif (wrong := different(actual, desired, bound)).any():
+            first = tuple(int(i) for i in np.unravel_index(int(wrong.argmax()), wrong.shape))
             most = "" if bound is None else f", and at most {bound[first]:.3g} between them is allowed"
             yield (
                 number,
-                f"{where}: {np.count_nonzero(different)} of {different.size} elements differ, the first at {first}: "
+                f"{where}: {np.count_nonzero(wrong)} of {wrong.size} elements differ, the first at {first}: "
                 f"the device gives {actual[first]!r}, the reference {desired[first]!r}{most}",
             )
 
 
-def _different(a: Array, b: Array, bound: Array | None) -> Array:
+def different(a: Array, b: Array, bound: Array | None) -> Array:
     """Which elements differ. If there is a bound, any NaN agrees with any NaN, and -0 with +0."""
-    different: Array
+    differ: Array
     if bound is None:
-        different = bits(a) != bits(b)
+        differ = bits(a) != bits(b)
     else:
         with np.errstate(invalid="ignore"):
             distance = np.abs(a.astype(np.float64) - b)
-        different = ~((a == b) | (np.isnan(a) & np.isnan(b)) | (distance <= bound) | (bound == np.inf))
-    return different
+        differ = ~((a == b) | (np.isnan(a) & np.isnan(b)) | (distance <= bound) | (bound == np.inf))
+    return differ
 
 
 def check_outputs(plan: Plan, inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> None:

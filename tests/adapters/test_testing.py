@@ -1,0 +1,69 @@
+"""`python -m dmlgpu.testing` with PyTorch, ONNX Runtime, JAX and array_api_strict."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dmlgpu.testing import __main__ as command
+from dmlgpu.testing.cases import CASES
+from dmlgpu.testing.isolated import Isolated
+from dmlgpu.testing.libraries import library_of
+from dmlgpu.testing.trials import trials
+
+# A case of each function that a library has, with values that all documents agree on.
+AGREED = {
+    "argmax-of-rows",
+    "argmin-of-columns",
+    "average-padding-small-float32",
+    "average-small-float32",
+    "cumulative-product-1-increasing-false",
+    "cumulative-sum-1-increasing-false",
+    "dilated",
+    "dilated-stride-2-ceil",
+    "forward-of-the-gradient-example",
+    "gradient-maxima-global-float32",
+    "gradient-shares-global-float32",
+    "last-of-equal-maxima",
+    "lp-2-separable-float32",
+    "many-planes",
+    "no-indices-ceil",
+    "reduce-average-float32-rows",
+    "reduce-l2-float32-rows",
+    "reduce-log-sum-exp-float32-rows",
+    "reduce-max-float32-rows",
+    "reduce-sum-int32-rows",
+    "top-k-columns",
+    "window-1-stride-3",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("torch", 15), ("onnxruntime", 15), ("jax", 8), ("array-api:array_api_strict", 5)]
+)
+def test_what_all_agree_on(name, least):
+    library, counts = library_of(name), 0
+    with Isolated(library.imports, library.taken, 100) as child:
+        for trial in trials([case for case in CASES if case.id in AGREED], []):
+            program = trial.program(library)
+            if program is not None and trial.inputs["x"].dtype == np.float32:
+                assert trial.judge(child.run(program, trial.inputs), library).word == "same", trial.id
+                counts += 1
+    assert counts >= least
+
+
+@pytest.mark.parametrize("name", ["torch", "onnxruntime", "jax"])
+def test_reproducers_need_the_library_alone(name, capsys):
+    command.main([name, "-k", "special", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["library"].startswith(f"{name} ")
+    for difference in report["differences"]:
+        assert len(difference["reproducer"].splitlines()) <= 5
+        with Isolated("import sys; sys.modules['dmlgpu'] = None", "result", 100) as child:
+            *statements, shown = difference["reproducer"].splitlines()
+            child.run("\n".join([*statements, shown, "()"]), {})
+
+
+def test_a_write_outside_of_memory():
+    """PyTorch 2.13: the gradient of windows wholly in padding."""
+    assert command.main(["torch", "-k", "padding-alone"]) == 1
