@@ -125,7 +125,7 @@ def _seconds(text: str) -> float:
 
 def _test(args: argparse.Namespace) -> int:
     library = library_of(args.library)
-    with Isolated(library.imports, library.taken, args.seconds, library.folders) as child:
+    with Isolated(library.imports, library.to_numpy, args.seconds, library.folders) as child:
         try:
             version = child.run(f"str({library.version})", {})[0].tobytes().decode(errors="replace")
         except (RefusedError, CrashedError) as error:

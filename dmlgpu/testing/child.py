@@ -41,7 +41,7 @@ def main() -> None:
         request, parts = pickle.loads(content), list[bytes]()
         try:
             sys.path[:] = request.get("path", sys.path)
-            results = _results(namespace, request["program"], request["arrays"], request["taken"])
+            results = _results(namespace, request["program"], request["arrays"], request["to_numpy"])
             parts = [result.tobytes() if result.dtype.kind in "biufc" else b"" for result in results]
             reply: dict[str, Any] = {"results": [(result.dtype.str, result.shape) for result in results]}
         except Exception as error:
@@ -53,7 +53,7 @@ def main() -> None:
         write(replies, json.dumps(reply).encode() + b"\n", *parts)
 
 
-def _results(namespace: dict[str, Any], program: str, arrays: dict[str, Any], taken: str) -> list[Any]:
+def _results(namespace: dict[str, Any], program: str, arrays: dict[str, Any], to_numpy: str) -> list[Any]:
     for name, (dtype, content, shape, strides) in arrays.items():
         buffer = np.frombuffer(bytearray(content), dtype)
         namespace[name] = np.lib.stride_tricks.as_strided(buffer, shape, strides)
@@ -63,7 +63,7 @@ def _results(namespace: dict[str, Any], program: str, arrays: dict[str, Any], ta
     if isinstance(result, str):
         return [np.frombuffer(result.encode(), np.uint8)]
     several = result if isinstance(result, tuple | list) else (result,)
-    return [np.asarray(eval(taken, namespace | {"result": entry}), order="C") for entry in several]
+    return [np.asarray(eval(to_numpy, namespace | {"result": entry}), order="C") for entry in several]
 
 
 if __name__ == "__main__":

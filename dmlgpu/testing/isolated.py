@@ -41,13 +41,13 @@ class Isolated:
 
     Args:
         imports: the statements that every child runs first.
-        taken: an expression that makes an array of `result`.
+        to_numpy: an expression that makes an array of `result`.
         folders: where modules are, before those of this process.
         seconds: how long a program may take.
     """
 
-    def __init__(self, imports: str, taken: str, seconds: float, folders: Sequence[str] = ()) -> None:
-        self._imports, self._taken, self._seconds = imports, taken, seconds
+    def __init__(self, imports: str, to_numpy: str, seconds: float, folders: Sequence[str] = ()) -> None:
+        self._imports, self._to_numpy, self._seconds = imports, to_numpy, seconds
         self._path = [*folders, *sys.path]
         self._process: subprocess.Popen[bytes] | None = None
         self._replies: queue.SimpleQueue[bytes | None]
@@ -93,7 +93,7 @@ class Isolated:
         assert process is not None
         assert process.stdin is not None
         sent = {name: (x.dtype.str, buffer_of(x).tobytes(), x.shape, x.strides) for name, x in arrays.items()}
-        request = {"path": self._path, "program": program, "arrays": sent, "taken": self._taken}
+        request = {"path": self._path, "program": program, "arrays": sent, "to_numpy": self._to_numpy}
         with contextlib.suppress(OSError):  # the child has ended: there is no reply
             write(process.stdin, pickle.dumps(request))  # type: ignore[arg-type]
         content = self._reply(process, seconds)

@@ -54,10 +54,10 @@ class Library:
     """Statements, one line each, before all programs."""
     version = "np.__version__"
     """An expression."""
-    given = "{}"
+    from_numpy = "{}"
     """An expression that makes the library's array of NumPy's."""
-    taken = "result"
-    """An expression that makes an array for NumPy of `result`."""
+    to_numpy = "result"
+    """An expression that makes an array of NumPy of the library's, `result`."""
     folders: tuple[str, ...] = ()
     """Where modules are that `imports` names."""
     plane_indices = False
@@ -108,7 +108,7 @@ class Library:
         elif strides is not None:
             size = np.dtype(dtype).itemsize
             array = f"np.lib.stride_tricks.as_strided({array}, {tuple(sizes)}, {tuple(s * size for s in strides)})"
-        return self.given.format(array)
+        return self.from_numpy.format(array)
 
 
 _NUMPY_NAMES = {"sum": "sum", "average": "mean", "multiply": "prod", "max": "max", "min": "min"}
@@ -148,8 +148,8 @@ class Cupy(Numpy):
 
     imports = "import numpy as np, cupy as cp"
     version = "cp.__version__"
-    given = "cp.asarray({})"
-    taken = "cp.asnumpy(result)"
+    from_numpy = "cp.asarray({})"
+    to_numpy = "cp.asnumpy(result)"
     module = "cp"
     # CuPy's page compares itself with NumPy's functions; of NaN and ties it says nothing else.
     promises: ClassVar[Rules] = {}
@@ -167,7 +167,7 @@ class ArrayApi(Library):
         (name, "rounding"): "the array API standard leaves accuracy to implementations"
         for name in ("sum", "average", "multiply", "cumulative sum", "cumulative product")
     }
-    given = "xp.asarray({})"
+    from_numpy = "xp.asarray({})"
 
     def __init__(self, module: str) -> None:
         self.imports = f"import numpy as np, {module} as xp"
@@ -194,7 +194,7 @@ class Torch(Library):
     """PyTorch, on a device."""
 
     version = "torch.__version__"
-    taken = "result.cpu().numpy()"
+    to_numpy = "result.cpu().numpy()"
     plane_indices = True
     promises: ClassVar[Rules] = {
         ("argmax", "tie"): 'torch.argmax: "the indices of the first maximal value are returned"',
@@ -215,7 +215,7 @@ class Torch(Library):
     def __init__(self, device: str = "cpu") -> None:
         self.imports = "import torch"
         self._device = "" if device == "cpu" else f".to({device!r})"
-        self.given = f"torch.from_numpy({{}}){self._device}"
+        self.from_numpy = f"torch.from_numpy({{}}){self._device}"
 
     def literal(
         self, values: str | None, dtype: str, sizes: Sequence[int], strides: Sequence[int] | None, bits: str = ""
@@ -279,7 +279,7 @@ class Jax(Library):
 
     imports = "import jax, jax.numpy as jnp, numpy as np; jax.config.update('jax_enable_x64', True)"
     version = "jax.__version__"
-    given = "jnp.asarray({})"
+    from_numpy = "jnp.asarray({})"
     promises: ClassVar[Rules] = {
         ("top-k", "tie"): 'jax.lax.top_k: "If two elements are equal, the lower-index element appears first"',
         **{(name, "tie"): f'jax.numpy.{name} is that of NumPy: "{_FIRST}"' for name in ("argmax", "argmin")},

@@ -85,8 +85,8 @@ class Trial:
         except Exception as error:
             name = type(library).__name__
             raise LibraryError(f"{name}, of {self.id}: {type(error).__name__}: {error}") from error
-        given = "\n".join(f"{name} = {library.given.format(name)}" for name in self.inputs)
-        return text and f"{given}\n{text}"
+        statements = "\n".join(f"{name} = {library.from_numpy.format(name)}" for name in self.inputs)
+        return text and f"{statements}\n{text}"
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -407,21 +407,21 @@ def _window(desc: Any) -> Window | None:
 def _program_of_undescribed(library: Library, trial: Trial) -> str | None:
     call, x = trial.call, trial.inputs["x"]
     assert call is not None
-    given = f"x = {library.given.format('x')}"
+    statements = f"x = {library.from_numpy.format('x')}"
     if call.window is None:
         text = library.reduce(call.function, x, call.axes, last=False)
-        return text and f"{given}\n{text}"
+        return text and f"{statements}\n{text}"
     window = Window(*call.window)
     if call.function == "max_pooling":
         text = library.pool("max", x, window, indices=False)
-        return text and f"{given}\n{text}"
+        return text and f"{statements}\n{text}"
     # A gradient, many times: a write outside of memory seldom ends a process at once.
     spatial = zip(x.shape[2:], *call.window, strict=True)
     counts = [(n + a + b - (w - 1) * d - 1) // s + 1 for n, w, s, a, b, d in spatial]
     ones = np.ones((*x.shape[:2], *counts))
     gradient = f"gradient = {library.literal(str(ones.tolist()), x.dtype.name, ones.shape, None)}"
     text = library.pool_grad("max", x, window)
-    return text and f"{given}\n{gradient}\n[{text} for _ in range(200)][0]"
+    return text and f"{statements}\n{gradient}\n[{text} for _ in range(200)][0]"
 
 
 def _kinds(trial: Trial) -> Iterator[str]:
@@ -616,7 +616,7 @@ def _of_sizes(desc: Any, x: Array) -> OperatorDesc:
 def lines(trial: Trial, library: Library, program: str) -> list[str]:
     """A program of some five lines that shows a trial with the library alone."""
     from_math = set[str]()
-    given = []
+    statements = []
     for name, x in trial.inputs.items():
         strides = None if x.flags.c_contiguous else [stride // x.itemsize for stride in x.strides]
         buffer = x if strides is None else buffer_of(x)
@@ -625,10 +625,10 @@ def lines(trial: Trial, library: Library, program: str) -> list[str]:
             kind = f"int{8 * x.itemsize}"
             values = str(buffer.view(kind).tolist())
         from_math |= {word for word in ("inf", "nan") if values is not None and word in values}
-        given.append(f"{name} = {library.literal(values, x.dtype.name, x.shape, strides, kind)}")
+        statements.append(f"{name} = {library.literal(values, x.dtype.name, x.shape, strides, kind)}")
     *others, expression = [line for line in program.splitlines() if line.partition(" = ")[0] not in trial.inputs]
     imports = [f"from math import {', '.join(sorted(from_math))}"] if from_math else []
-    return [*library.imports.splitlines(), *imports, *given, *others, f"print({expression})"]
+    return [*library.imports.splitlines(), *imports, *statements, *others, f"print({expression})"]
 
 
 def _is_plain(x: Array) -> bool:

@@ -43,7 +43,7 @@ AGREED = {
 )
 def test_what_all_agree_on(name, least):
     library, counts = library_of(name), 0
-    with Isolated(library.imports, library.taken, 100) as child:
+    with Isolated(library.imports, library.to_numpy, 100) as child:
         for trial in trials([case for case in CASES if case.id in AGREED], []):
             program = trial.program(library)
             if program is not None and trial.inputs["x"].dtype == np.float32:

@@ -56,8 +56,8 @@ def test_the_last_of_equal_elements(tmp_path, capsys):
     tie = next(difference for difference in differences if difference["outcome"] == "tie")
     assert not tie["wrong"]
     assert "decision 20" in tie["rule"]
-    *_, given, shown = tie["reproducer"].splitlines()
-    assert given.startswith("x = np.array([")
+    *_, statement, shown = tie["reproducer"].splitlines()
+    assert statement.startswith("x = np.array([")
     assert shown.startswith("print(x.shape[0] - 1 - np.flip(x, 0).argmax(0))  # right: [0]")
 
 
