@@ -11,6 +11,7 @@ import pytest
 import dmlgpu
 from benchmarks import cli as benchmarks_cli
 from dmlgpu.interop import array_api
+from dmlgpu.testing import __main__ as testing
 from dmlgpu.tools import cli
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.pages import ADAPTERS_PAGES, BLOCKS, DOCS, PAGES, run_block
@@ -69,6 +70,8 @@ def test_shell_commands_are_there(driver, monkeypatch, words):
         assert all("?=" in makefile_line(each.partition("=")[0]) for each in variables)
     elif python and arguments[:2] == ["-m", "benchmarks"]:
         benchmarks_cli._parser().parse_args(arguments[2:])
+    elif python and arguments[:2] == ["-m", "dmlgpu.testing"]:
+        testing._parser().parse_args(arguments[2:])
     elif python:
         assert (ROOT / arguments[0].replace("gpu-kit/", ".ci/kit/")).exists()
     else:
