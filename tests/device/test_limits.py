@@ -178,9 +178,14 @@ def lowered_devices(driver):
 
 @functools.cache
 def chosen():
-    """The first case of every operator, and of every kernel with the accumulator and the width it is compiled for."""
-    limits = {device_limits(device.info) for device in DEVICES}
-    return first_of_each(lambda case: {operator_of(case)}.union(*(modules_of(case, each) for each in limits)))
+    """The first case of every operator, and of every variant of a kernel; test_mappings.py has all accumulators."""
+    all_limits = {device_limits(device.info) for device in DEVICES}
+
+    def variants(case):
+        modules = set().union(*(modules_of(case, limits) for limits in all_limits))
+        return {operator_of(case)} | {module.removesuffix("_vectors").rsplit("_", 2)[0] for module in modules}
+
+    return first_of_each(variants)
 
 
 @by_operator

@@ -75,8 +75,12 @@ def pool_all(device, data_type, sizes, window, combinations, fill=distinct, **op
     return count
 
 
-# A third of the pairs: every stride, padding and dilation of one dimension with every one of the other.
-PAIRS = [(a, b) for a, b in itertools.product(DIMENSIONS, repeat=2) if (a[0] + a[1] + b[0] - b[3]) % 3 == 0]
+# A ninth of the pairs: every stride, padding and dilation of one dimension with every one of the other.
+PAIRS = [
+    (a, b)
+    for a, b in itertools.product(DIMENSIONS, repeat=2)
+    if (a[0] + a[1] + b[0] - b[3]) % 3 == (a[3] + b[1] + b[3]) % 3 == 0
+]
 by_rows = pytest.mark.parametrize(("stride", "dilation"), [*itertools.product(STRIDES, DILATIONS)])
 
 
@@ -86,7 +90,7 @@ def pairs_of(stride, dilation):
 
 @by_rows
 def test_combinations_in_two_dimensions(device, stride, dilation):
-    assert pool_all(device, FLOAT32, (1, 2, 11, 13), (3, 3), pairs_of(stride, dilation)) >= 27
+    assert pool_all(device, FLOAT32, (1, 2, 11, 13), (3, 3), pairs_of(stride, dilation)) >= 9
 
 
 @pytest.fixture
@@ -98,7 +102,7 @@ def going_down(driver, open_device):
 
 @by_rows
 def test_combinations_down_strips(going_down, stride, dilation):
-    assert pool_all(going_down, FLOAT32, (1, 2, 11, 13), (3, 3), pairs_of(stride, dilation), ties) >= 27
+    assert pool_all(going_down, FLOAT32, (1, 2, 11, 13), (3, 3), pairs_of(stride, dilation), ties) >= 9
 
 
 @pytest.mark.parametrize("case", SMALL_WINDOWS, ids=lambda case: case.id)
@@ -213,9 +217,14 @@ def test_equal_combination_in_all_three_dimensions(device):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 def test_every_stride_padding_and_dilation_of_a_row(device, size):
-    """Rows from one element on, dilations larger than the row included, wherever every window holds input."""
+    """Rows from one element on, dilations larger than the row included, wherever every window holds input.
+
+    Every other row has a combination.
+    """
     count = 0
     for window, stride, start, dilation in itertools.product((2, 3), STRIDES, (0, 1, 2, 5), (1, 2, 4, 7)):
+        if (window + stride + start // 2 + dilation // 2 + size) % 2:
+            continue
         extent = 1 + (window - 1) * dilation
         end = (extent - 1) * ((window + stride + start + dilation) % 2)
         rest = size + start + end - extent
@@ -224,7 +233,7 @@ def test_every_stride_padding_and_dilation_of_a_row(device, size):
             desc = pool_desc(INT16, (1, 1, 1, size), (1, window), (1, stride), (0, start), (0, end), (1, dilation))
             verify(desc, images(INT16, (1, 1, 1, size)), device=device)
             count += 1
-    assert count >= 22
+    assert count >= 11
 
 
 @pytest.fixture
