@@ -68,7 +68,7 @@ def test_results_do_not_depend_on_where_work_is_split(driver, open_device, kind)
     devices = [open_device(driver.index, limits) for limits in SETTINGS]
     types = tuple(each for each in (UINT8, FLOAT16, INT64) if each in kind.data_types)
 
-    @bounded(8 if kind.name in ("ARGMAX", "MAX_POOLING2") else 2 if kind.name.startswith("REDUCE") else 4)
+    @bounded(6 if kind.name in ("ARGMAX", "MAX_POOLING2") else 1 if kind.name.startswith("REDUCE") else 2)
     @given(strategy(descriptors.operator, kind, types, WINDOWS, False), DATA)
     def run(desc, data):
         for device in devices:

@@ -342,7 +342,8 @@ def test_window_of_more_elements_than_loops_may_have(device, dtype, shape):
 
 @pytest.mark.parametrize("start", [0, 4, 32, 64, 90])
 def test_splits_of_windows_in_the_padding(limited, start):
-    for end, width, window, stride in itertools.product((0, 3, 50, 90), (8, 41, 64), (33, 64, 100, 130), (1, 4, 7)):
+    for end, width, window in itertools.product((0, 3, 50, 90), (8, 41, 64), (33, 64, 100, 130)):
+        stride = (1, 4, 7)[(start + end + width + window) % 3]
         if max(start, end) < window <= width + start + end:
             check(limited, pool_desc(FLOAT32, (1, 2, 2, width), (1, window), (1, stride), (0, start), (0, end)))
 

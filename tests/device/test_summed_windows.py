@@ -80,8 +80,14 @@ def test_windows_of_many_shapes(mapped, dtype):
             verify(desc, x, device=mapped)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
-@pytest.mark.parametrize("window", [(2, 9), (3, 16), (17, 2), (31, 1), (2, 31), (9, 24)], ids=str)
+@pytest.mark.parametrize(
+    ("window", "dtype"),
+    [
+        *((window, np.float32) for window in ((2, 9), (17, 2), (2, 31))),
+        *((window, np.float16) for window in ((3, 16), (31, 1), (9, 24))),
+    ],
+    ids=str,
+)
 def test_windows_that_share_rows(driver, open_device, window, dtype):
     """One invocation goes down all rows of a plane, with a ring of as many rows as a window has."""
     limits = replace(limits_of(driver, "CPU"), group_size=1, group_count=1, simd_width=1, unrolls=True)

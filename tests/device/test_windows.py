@@ -202,8 +202,8 @@ def test_windows_of_any_shape(any_device, window):
         for w0, w1 in [window]
         for s, t, a, b in [(1, 1, 0, 0), (2, 1, 1, 0), (1, 3, 0, 2), (2, 2, 1, 1), (4, 5, 2, 1)]
     ]
-    pool_all(any_device, UINT8, (1, 3, 13, 9), window, combinations, ties)
-    pool_all(any_device, FLOAT32, (2, 1, 13, 9), window, combinations)
+    pool_all(any_device, UINT8, (1, 3, 13, 9), window, combinations[::2], ties)
+    pool_all(any_device, FLOAT32, (2, 1, 13, 9), window, combinations[1::2])
 
 
 def test_sampled_combinations_in_three_dimensions(any_device):

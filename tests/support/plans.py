@@ -50,9 +50,9 @@ def operator_of(case: Case) -> str:
 
 
 def modules_in(case: Case, mapping: str) -> frozenset[str]:
-    """The modules of a case; none where tensors are split so often that hundreds of dispatches would be planned."""
+    """The modules of a case; none where tensors are split so often that more than 150 dispatches would be planned."""
     with contextlib.suppress(DescriptorError):
-        return modules_of(case, dataclasses.replace(LIMITS[mapping], dispatch_count=400))
+        return modules_of(case, dataclasses.replace(LIMITS[mapping], dispatch_count=150))
     return frozenset()
 
 
