@@ -1,14 +1,13 @@
 """Runs programs of a library in a process of its own, which may crash. Needs NumPy, and nothing of dmlgpu.
 
-A message is 8 bytes with its length, and that many bytes. Requests are pickled; replies are a line of JSON, and the
-bytes of all results, so that a library that has overwritten memory harms only its own process.
+A message is 8 bytes with its length, and that many bytes: a line of JSON, and the bytes of all arrays, so that a
+library that has overwritten memory harms only its own process.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import pickle
 import sys
 from typing import Any, BinaryIO
 
@@ -38,10 +37,15 @@ def main() -> None:
         os.dup2(nowhere, descriptor)
     process, namespace = os.getpid(), dict[str, Any]()
     while (content := read(requests)) is not None:
-        request, parts = pickle.loads(content), list[bytes]()
+        head, _, data = content.partition(b"\n")
+        request, parts = json.loads(head), list[bytes]()
         try:
-            sys.path[:] = request.get("path", sys.path)
-            results = _results(namespace, request["program"], request["arrays"], request["to_numpy"])
+            sys.path[:] = request["path"]
+            for name, (dtype, size, shape, strides) in request["arrays"].items():
+                buffer = np.frombuffer(bytearray(data[:size]), dtype)
+                namespace[name] = np.lib.stride_tricks.as_strided(buffer, shape, strides)
+                data = data[size:]
+            results = _results(namespace, request["program"], request["to_numpy"])
             parts = [result.tobytes() if result.dtype.kind in "biufc" else b"" for result in results]
             reply: dict[str, Any] = {"results": [(result.dtype.str, result.shape) for result in results]}
         except Exception as error:
@@ -53,10 +57,7 @@ def main() -> None:
         write(replies, json.dumps(reply).encode() + b"\n", *parts)
 
 
-def _results(namespace: dict[str, Any], program: str, arrays: dict[str, Any], to_numpy: str) -> list[Any]:
-    for name, (dtype, content, shape, strides) in arrays.items():
-        buffer = np.frombuffer(bytearray(content), dtype)
-        namespace[name] = np.lib.stride_tricks.as_strided(buffer, shape, strides)
+def _results(namespace: dict[str, Any], program: str, to_numpy: str) -> list[Any]:
     *statements, expression = program.splitlines()
     exec("\n".join(statements), namespace)
     result = eval(expression, namespace)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pickle
 import queue
 import signal
 import subprocess
@@ -92,10 +91,11 @@ class Isolated:
         process = self._process
         assert process is not None
         assert process.stdin is not None
-        sent = {name: (x.dtype.str, buffer_of(x).tobytes(), x.shape, x.strides) for name, x in arrays.items()}
+        buffers = {name: buffer_of(x).tobytes() for name, x in arrays.items()}
+        sent = {name: (x.dtype.str, len(buffers[name]), x.shape, x.strides) for name, x in arrays.items()}
         request = {"path": self._path, "program": program, "arrays": sent, "to_numpy": self._to_numpy}
         with contextlib.suppress(OSError):  # the child has ended: there is no reply
-            write(process.stdin, pickle.dumps(request))  # type: ignore[arg-type]
+            write(process.stdin, json.dumps(request).encode() + b"\n", *buffers.values())  # type: ignore[arg-type]
         content = self._reply(process, seconds)
         head, _, data = content.partition(b"\n")
         reply = json.loads(head)

@@ -68,7 +68,9 @@ def forbidden(source: str) -> list[str]:
 
 def test_no_pickle_no_eval_no_shell():
     for path in SOURCES:
-        assert forbidden(path.read_text(encoding="utf-8")) == [], path
+        # This one runs the programs that `python -m dmlgpu.testing` prints, in a process of its own.
+        runs = ["exec", "eval", "eval"] if path.match("dmlgpu/testing/child.py") else []
+        assert forbidden(path.read_text(encoding="utf-8")) == runs, path
 
 
 @pytest.mark.parametrize(
