@@ -111,7 +111,7 @@ class Scan:
         dtype = self.totals.element_type
         if dtype.kind != "f":
             return totals.astype(dtype)
-        if self.initial:
+        if self.kind is CumulativeProductOperatorDesc:
             return _factors(totals[0], dtype, count)
         return addends(totals, dtype, count + 2)
 
