@@ -128,10 +128,11 @@ class Numpy(Library):
         ("average", "rounding"): 'numpy.mean: "the mean is computed using the same precision the input has"',
     }
     module = "np"
+    cumulative_names: ClassVar[Mapping[str, str]] = {"sum": "cumsum", "product": "cumprod"}
 
     def reduce(self, function: str, x: Array, axes: tuple[int, ...], *, last: bool) -> str | None:
         if function in ("argmax", "argmin") and not last and (len(axes) == 1 or len(axes) == x.ndim):
-            return f"{self.module}.{function}(x, {_axis(axes, x)})"
+            return f"{self.module}.{function}(x, axis={None if len(axes) == x.ndim else axes[0]})"
         if function not in _NUMPY_NAMES:
             return None
         dtype = "" if function in ("max", "min", "average") else ", dtype=x.dtype"
@@ -140,7 +141,7 @@ class Numpy(Library):
     def cumulative(self, function: str, x: Array, axis: int, *, reverse: bool, exclusive: bool) -> str | None:
         if reverse or exclusive:
             return None
-        return f"{self.module}.{'cumsum' if function == 'sum' else 'cumprod'}(x, axis={axis}, dtype=x.dtype)"
+        return f"{self.module}.{self.cumulative_names[function]}(x, axis={axis}, dtype=x.dtype)"
 
 
 class Cupy(Numpy):
@@ -156,7 +157,7 @@ class Cupy(Numpy):
     disclaimers: ClassVar[Rules] = {}
 
 
-class ArrayApi(Library):
+class ArrayApi(Numpy):
     """A namespace of the array API standard."""
 
     promises: ClassVar[Rules] = {
@@ -167,24 +168,13 @@ class ArrayApi(Library):
         (name, "rounding"): "the array API standard leaves accuracy to implementations"
         for name in ("sum", "average", "multiply", "cumulative sum", "cumulative product")
     }
+    version = "getattr(xp, '__version__', '')"
     from_numpy = "xp.asarray({})"
+    module = "xp"
+    cumulative_names: ClassVar[Mapping[str, str]] = {"sum": "cumulative_sum", "product": "cumulative_prod"}
 
     def __init__(self, module: str) -> None:
         self.imports = f"import numpy as np, {module} as xp"
-        self.version = "getattr(xp, '__version__', '')"
-
-    def reduce(self, function: str, x: Array, axes: tuple[int, ...], *, last: bool) -> str | None:
-        if function in ("argmax", "argmin") and not last and (len(axes) == 1 or len(axes) == x.ndim):
-            return f"xp.{function}(x, {_axis(axes, x)})"
-        if function not in _NUMPY_NAMES:
-            return None
-        dtype = "" if function in ("max", "min", "average") else ", dtype=x.dtype"
-        return f"xp.{_NUMPY_NAMES[function]}(x, axis={axes}{dtype})"
-
-    def cumulative(self, function: str, x: Array, axis: int, *, reverse: bool, exclusive: bool) -> str | None:
-        if reverse or exclusive:
-            return None
-        return f"xp.cumulative_{'sum' if function == 'sum' else 'prod'}(x, axis={axis}, dtype=x.dtype)"
 
 
 _TORCH_NAMES = {"max": "amax", "min": "amin", "average": "mean", "log_sum_exp": "logsumexp"}
@@ -204,12 +194,6 @@ class Torch(Library):
     }
     disclaimers: ClassVar[Rules] = {
         ("top-k", "tie"): 'torch.topk: "the indices of tied elements are not guaranteed to be stable"',
-    }
-    _reductions: ClassVar[dict[str, str]] = {
-        "max": "amax",
-        "min": "amin",
-        "average": "mean",
-        "log_sum_exp": "logsumexp",
     }
 
     def __init__(self, device: str = "cpu") -> None:
@@ -274,7 +258,7 @@ class Torch(Library):
         return pool and f"torch.autograd.grad({pool.replace('(x,', '(x.requires_grad_(),')}, x, gradient)[0]"
 
 
-class Jax(Library):
+class Jax(Numpy):
     """JAX, on its default device."""
 
     imports = "import jax, jax.numpy as jnp, numpy as np; jax.config.update('jax_enable_x64', True)"
@@ -284,21 +268,18 @@ class Jax(Library):
         ("top-k", "tie"): 'jax.lax.top_k: "If two elements are equal, the lower-index element appears first"',
         **{(name, "tie"): f'jax.numpy.{name} is that of NumPy: "{_FIRST}"' for name in ("argmax", "argmin")},
     }
+    disclaimers: ClassVar[Rules] = {}
+    module = "jnp"
 
     def reduce(self, function: str, x: Array, axes: tuple[int, ...], *, last: bool) -> str | None:
-        if function in ("argmax", "argmin") and not last and (len(axes) == 1 or len(axes) == x.ndim):
-            return f"jnp.{function}(x, {_axis(axes, x)})"
         if function == "log_sum_exp":
             return f"jax.scipy.special.logsumexp(x, axis={axes})"
-        if function not in _NUMPY_NAMES:
-            return None
-        dtype = "" if function in ("max", "min", "average") else ", dtype=x.dtype"
-        return f"jnp.{_NUMPY_NAMES[function]}(x, axis={axes}{dtype})"
+        return super().reduce(function, x, axes, last=last)
 
     def cumulative(self, function: str, x: Array, axis: int, *, reverse: bool, exclusive: bool) -> str | None:
         if exclusive:
             return None
-        return f"jax.lax.cum{'sum' if function == 'sum' else 'prod'}(x, axis={axis}, reverse={reverse})"
+        return f"jax.lax.{self.cumulative_names[function]}(x, axis={axis}, reverse={reverse})"
 
     def top_k(self, x: Array, k: int, axis: int, *, largest: bool) -> str | None:
         return f"jax.lax.top_k(x, {k})" if largest and axis == x.ndim - 1 else None
@@ -425,10 +406,6 @@ class Webgpu(Onnxruntime):
             "[d for d in ort.get_ep_devices() if d.ep_name == ep.get_ep_name()][:1], {})"
         )
         self._session = "ort.InferenceSession(model, o)"
-
-
-def _axis(axes: tuple[int, ...], x: Array) -> str:
-    return "axis=None" if len(axes) == x.ndim else f"axis={axes[0]}"
 
 
 LIBRARIES = "numpy, torch[:DEVICE], onnxruntime[:PROVIDER], jax, cupy, array-api:MODULE, vulkan:NAME or FILE.py"
