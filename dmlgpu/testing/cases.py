@@ -1,4 +1,4 @@
-"""Cases of every operator, for the tests of the oracle, of plans and of devices.
+"""Cases of every operator, for the tests of the oracle, of plans and of devices, and for other libraries.
 
 All tests that are not about one operator run CASES. These include samples of every operator of the registry; the
 special cases of an operator are in separate lists.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +29,7 @@ from dmlgpu.comparison import different
 from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc, CumulativeProductOperatorDesc
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgOperatorDesc, ExtremumOperatorDesc
 from dmlgpu.descriptors.tensor import Array, bits
+from dmlgpu.descriptors.window import Window as Dimension
 from dmlgpu.reference.bounds import U, bounds
 from dmlgpu.reference.reduction import rows_of
 from dmlgpu.testing.cases import Case, Undescribed
@@ -78,10 +78,9 @@ class Trial:
         Raises:
             LibraryError: the description of the library raised an exception.
         """
+        x = self.inputs["x"]
         try:
-            if self.desc is None:
-                return _program_of_undescribed(library, self)
-            text = _program(self.desc, library, self.inputs["x"])
+            text = _undescribed(self.call, library, x) if self.call else _described(self.desc, library, x)
         except Exception as error:
             name = type(library).__name__
             raise LibraryError(f"{name}, of {self.id}: {type(error).__name__}: {error}") from error
@@ -309,64 +308,33 @@ def _text(results: list[Array]) -> str:
     return ", ".join(f"a result of {result.shape}" for result in results) or "no result"
 
 
-@singledispatch
 def _function(desc: OperatorDesc) -> str:
     """The name of a function that libraries have; empty if few have one."""
-    return ""
+    if isinstance(desc, ArgOperatorDesc):
+        name = "argmax" if isinstance(desc, ArgmaxOperatorDesc) else "argmin"
+        return name if desc.axis_direction is AxisDirection.INCREASING else f"{name}, last"
+    if isinstance(desc, ReduceOperatorDesc):
+        return desc.function.name.lower().replace("_", " ")
+    if isinstance(desc, ExtremumOperatorDesc):
+        return f"{desc.function.name.lower()} with index"
+    if isinstance(desc, TopK1OperatorDesc):
+        return "top-k" if desc.axis_direction is AxisDirection.DECREASING else "top-k, least"
+    if isinstance(desc, CumulativeOperatorDesc):
+        return f"cumulative {'product' if isinstance(desc, CumulativeProductOperatorDesc) else 'sum'}"
+    if isinstance(desc, MaxPooling2OperatorDesc):
+        return "max pooling with indices" if desc.output_indices_tensor else "max pooling"
+    if isinstance(desc, MaxPoolingGradOperatorDesc):
+        return "" if desc.indices_tensor else "max pooling gradient"
+    names: dict[type[OperatorDesc], str] = {
+        AveragePooling1OperatorDesc: "average pooling",
+        AveragePoolingGradOperatorDesc: "average pooling gradient",
+        LpPooling1OperatorDesc: "lp pooling",
+    }
+    return names.get(type(desc), "")
 
 
-@_function.register
-def _(desc: ArgOperatorDesc) -> str:
-    name = "argmax" if isinstance(desc, ArgmaxOperatorDesc) else "argmin"
-    return name if desc.axis_direction is AxisDirection.INCREASING else f"{name}, last"
-
-
-@_function.register
-def _(desc: ReduceOperatorDesc) -> str:
-    return desc.function.name.lower().replace("_", " ")
-
-
-@_function.register
-def _(desc: ExtremumOperatorDesc) -> str:
-    return f"{desc.function.name.lower()} with index"
-
-
-@_function.register
-def _(desc: TopK1OperatorDesc) -> str:
-    return "top-k" if desc.axis_direction is AxisDirection.DECREASING else "top-k, least"
-
-
-@_function.register
-def _(desc: CumulativeOperatorDesc) -> str:
-    return f"cumulative {'product' if isinstance(desc, CumulativeProductOperatorDesc) else 'sum'}"
-
-
-@_function.register
-def _(desc: MaxPooling2OperatorDesc) -> str:
-    return "max pooling with indices" if desc.output_indices_tensor else "max pooling"
-
-
-@_function.register
-def _(desc: AveragePooling1OperatorDesc) -> str:
-    return "average pooling"
-
-
-@_function.register
-def _(desc: LpPooling1OperatorDesc) -> str:
-    return "lp pooling"
-
-
-@_function.register
-def _(desc: MaxPoolingGradOperatorDesc) -> str:
-    return "" if desc.indices_tensor else "max pooling gradient"
-
-
-@_function.register
-def _(desc: AveragePoolingGradOperatorDesc) -> str:
-    return "average pooling gradient"
-
-
-def _program(desc: OperatorDesc, library: Library, x: Array) -> str | None:
+def _described(desc: OperatorDesc | None, library: Library, x: Array) -> str | None:
+    """The text of a descriptor's call."""
     if isinstance(desc, ArgOperatorDesc):
         name = "argmax" if isinstance(desc, ArgmaxOperatorDesc) else "argmin"
         return library.reduce(name, x, desc.axes, last=desc.axis_direction is AxisDirection.DECREASING)
@@ -404,24 +372,19 @@ def _window(desc: Any) -> Window | None:
     return Window(desc.window_size, desc.strides, desc.start_padding, desc.end_padding, dilations, ceil, **options)
 
 
-def _program_of_undescribed(library: Library, trial: Trial) -> str | None:
-    call, x = trial.call, trial.inputs["x"]
-    assert call is not None
-    statements = f"x = {library.from_numpy.format('x')}"
+def _undescribed(call: Undescribed, library: Library, x: Array) -> str | None:
+    """The text of a call that has no descriptor."""
     if call.window is None:
-        text = library.reduce(call.function, x, call.axes, last=False)
-        return text and f"{statements}\n{text}"
+        return library.reduce(call.function, x, call.axes, last=False)
     window = Window(*call.window)
     if call.function == "max_pooling":
-        text = library.pool("max", x, window, indices=False)
-        return text and f"{statements}\n{text}"
+        return library.pool("max", x, window, indices=False)
     # A gradient, many times: a write outside of memory seldom ends a process at once.
-    spatial = zip(x.shape[2:], *call.window, strict=True)
-    counts = [(n + a + b - (w - 1) * d - 1) // s + 1 for n, w, s, a, b, d in spatial]
+    counts = [Dimension(*fields).fitting for fields in zip(x.shape[2:], *call.window, strict=True)]
     ones = np.ones((*x.shape[:2], *counts))
     gradient = f"gradient = {library.literal(str(ones.tolist()), x.dtype.name, ones.shape, None)}"
     text = library.pool_grad("max", x, window)
-    return text and f"{statements}\n{gradient}\n[{text} for _ in range(200)][0]"
+    return text and f"{gradient}\n[{text} for _ in range(200)][0]"
 
 
 def _kinds(trial: Trial) -> Iterator[str]:
