@@ -6,8 +6,8 @@ arithmetic that Vulkan 1.1 allows: drivers may round in any direction, and flush
 Floats are computed in float32, also those of 16 bits. U is the relative error of one addition or multiplication in
 float32, in any rounding direction. The bounds follow from the shaders, line by line:
 
-- sum.glsl adds the terms of a vector pairwise (2 additions per term of 32 bits, 3 per term of 16), pool_small.comp the
-  terms of a window's row (at most 3 each), pool_separable.comp none. All add these sums with compensation: the rounding
+- sum.glsl adds the terms of a vector pairwise (2 additions per term of 32 bits, 3 per term of 16), columns.comp on a
+  GPU those of 4 rows (3 each), pool_small.comp those of a window's row (at most 3 each), pool_separable.comp none. All add these sums with compensation: the rounding
   error is kept and added too. The error of a sum therefore does not grow with the number of terms: it is at most 3 U
   times the sum of their absolute values, plus U times that for the error of the compensation, over at most 2^20
   vectors. A power adds U per multiplication.
