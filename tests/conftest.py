@@ -26,6 +26,8 @@ from tests.support.limits import CORES, LOWERED, limits_of
 def pytest_configure() -> None:
     use_drivers_under_test()
     guards.install()
+    # Otherwise the shared devices of a process keep 7 GB of pipelines, which few tests use again.
+    dmlgpu.runtime.kompute._PIPELINES = 64
     if switch("DMLGPU_TEST_WHOLE_BUFFERS"):
         bind_whole_buffers()
     if switch("DMLGPU_TEST_AS_GPU"):
