@@ -2,8 +2,8 @@
 
     python -m tests.operators_page
 
-writes it anew. What it says of an operator stands in the docstring of the descriptor, what it says of its bound in
-that of the function in dmlgpu/reference, and what DirectML documents of types in dmlgpu/descriptors/feature_levels.py.
+writes it again, from the docstrings of the descriptors, those of the bounds in dmlgpu/reference, and the types in
+dmlgpu/descriptors/feature_levels.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.processes import ROOT
 PAGE = ROOT / "docs" / "operators.md"
 SEMANTICS = (ROOT / "docs" / "semantics.md").read_text(encoding="utf-8")
 DECISIONS = dict(re.findall(r"^### Decision (\d+): (.*)$", SEMANTICS, re.MULTILINE))
-# The rows of the registry for each descriptor: of REDUCE there is one for each function.
+# The rows of the registry for each descriptor: REDUCE has one for each function.
 FAMILIES: dict[str, list[Operator]] = {}
 for _operator in OPERATORS:
     FAMILIES.setdefault(_operator.desc.__name__, []).append(_operator)
@@ -36,44 +36,44 @@ OPENING = """\
 
 <!-- `python -m tests.operators_page` writes this page from docstrings: change those. -->
 
-What each operator computes, its fields and types, and how exact its results are. [semantics.md](semantics.md) explains
-the rules with pictures, and [using.md](using.md) begins with examples.
+What each operator computes, its fields and types, and how exact its results are. [semantics.md](semantics.md) has the
+rules that operators share, with pictures, and [using.md](using.md) begins with examples.
 
 {contents}
 
 How to read a section:
 
 - **Fields** are in DirectML's order, without its counts, which are the lengths of the arrays.
-- **Types** are listed by the feature level that added them to DirectML; a level includes those above it. dmlgpu takes
-  all of them on every device. Types marked **extension** are beyond DirectML.
+- **Types** are listed by the feature level that added them to DirectML; a level includes the rows above it. dmlgpu
+  takes all of them on every device. Types marked **extension** are beyond DirectML.
 - **Formulas** mix mathematics and Python. All counts begin with 0. `o`, `k` and `i` of windows have an entry per
   spatial dimension.
 - **Exact** results have the same bits on every device: those of the oracle, `dmlgpu.reference`. Others are within a
   [bound](#bounds) of the oracle's.
 - **Decisions** answer what DirectML's documents leave open. Those for every operator are below this list.
-- **Examples** run as tests. `of` infers the outputs; the defaults of strides and dilations are 1, of paddings 0.
-  `verify` runs an operator on a device, compares the results with the oracle's, and returns them. Programs use
-  functions or `Device.compile`.
+- **Examples** run as tests. `of` infers the outputs; strides and dilations default to 1, paddings to 0. `verify` runs
+  an operator on a device, compares the results with the oracle's, and returns them. Programs use functions or
+  `Device.compile`.
 
 {of_all}
 """
 
 
 def parts(documented: Any) -> dict[str, str]:
-    """The sections of a docstring by their headings; what stands before them is ''."""
+    """The sections of a docstring by their headings; the text before them has the heading ''."""
     texts = re.split(r"^(\w+):\n", inspect.getdoc(documented) or "", flags=re.MULTILINE)
     return {name: textwrap.dedent(text).strip() for name, text in zip(["", *texts[1::2]], texts[::2], strict=True)}
 
 
 def entries(text: str) -> dict[str, str]:
-    """What a section like Args says of each name."""
-    found = re.findall(r"^(\w[\w, ]*): (.*(?:\n .*)*)", text, re.MULTILINE)
-    return {name: " ".join(said.split()) for names, said in found for name in names.split(", ")}
+    """The text of each name in a section like Args."""
+    lines = re.findall(r"^(\w[\w, ]*): (.*(?:\n .*)*)", text, re.MULTILINE)
+    return {name: " ".join(meaning.split()) for names, meaning in lines for name in names.split(", ")}
 
 
 def prose(text: str) -> str:
-    """Paragraphs, filled; descriptors that are named become links to their sections."""
-    linked = re.sub(r"`(\w+OperatorDesc)`", lambda found: link(found[0], name_of(found[1])), text)
+    """Paragraphs, filled; names of descriptors become links to their sections."""
+    linked = re.sub(r"`(\w+OperatorDesc)`", lambda match: link(match[0], name_of(match[1])), text)
     return "\n\n".join(textwrap.fill(part, 120, break_on_hyphens=False) for part in linked.split("\n\n"))
 
 
@@ -98,7 +98,7 @@ def fields_of(kind: type[OperatorDesc]) -> str:
 
 
 def without(kind: type[OperatorDesc], canonical: type[OperatorDesc]) -> str:
-    """The fields that a descriptor lacks, of those of its canonical one."""
+    """The fields of its canonical descriptor that a descriptor lacks."""
     kept = {f.name for f in fields(kind)}
     lacking = [f"`{f.name}`" for f in fields(canonical) if f.name not in kept]
     return f", without {' and '.join(lacking)}" if lacking else ""
@@ -110,15 +110,15 @@ def name_of(kind: str) -> str:
 
 
 def link(text: str, heading: str, page: str = "") -> str:
-    """A link to a heading, by the anchor that GitHub makes of it."""
+    """A link to a heading, by its anchor on GitHub."""
     anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
     return f"[{text}]({page}#{anchor})"
 
 
 def decisions(numbers: str) -> str:
-    """Links to decisions, with their titles."""
-    found = ((number, DECISIONS[number]) for number in numbers.split(", "))
-    return ", ".join(link(f"{n} ({title})", f"Decision {n}: {title}", "semantics.md") for n, title in found)
+    """Links to decisions, by their titles."""
+    titles = ((number, DECISIONS[number]) for number in numbers.split(", "))
+    return ", ".join(link(title, f"Decision {number}: {title}", "semantics.md") for number, title in titles)
 
 
 def table(*rows: Iterable[str]) -> str:
@@ -128,32 +128,32 @@ def table(*rows: Iterable[str]) -> str:
 
 
 def types(operator: Operator) -> tuple[tuple[str, ...], ...]:
-    """The rows of a table: what each feature level brings, and what none has; tensors with the same share a column."""
+    """The rows of a table: the types that each feature level adds, and extensions; equal columns are merged."""
     levels = FEATURE_LEVELS[operator.name]
-    taken = {field: found for field, found in operator.types.items() if field in operator.fields}
     columns: dict[tuple[str, ...], list[str]] = {}
-    for field, found in taken.items():
-        brought = [level.get(field, ()) for level in levels.values()]
-        ours = [each.name for each in found if each not in itertools.chain(*brought)]
-        ours += ["bool as UINT8"] * (DataType.UINT8 in found)
-        cells = (*(", ".join(each.name for each in types) for types in brought), ", ".join(ours))
-        columns.setdefault(cells, []).append(f"`{field}`")
+    for field, allowed in operator.types.items():
+        if field in operator.fields:
+            added = [level.get(field, ()) for level in levels.values()]
+            extensions = [kind.name for kind in allowed if kind not in itertools.chain(*added)]
+            extensions += ["bool as UINT8"] * (DataType.UINT8 in allowed)
+            cells = (*(", ".join(kind.name for kind in types) for types in added), ", ".join(extensions))
+            columns.setdefault(cells, []).append(f"`{field}`")
     rows = zip([*levels, EXTENSION], *columns, strict=True)
     return (("feature level", *map(", ".join, columns.values())), *(row for row in rows if any(row[1:])))
 
 
 def section(operators: list[Operator]) -> str:
-    """All that is said of a descriptor."""
+    """The section of a descriptor."""
     kind, function = operators[0].desc, operators[0].function
-    name, said, bound = name_of(kind.__name__), parts(kind), bounds.bounds_of.dispatch(kind)
-    text, _, cited = said[""].partition("\n\nDecisions of docs/semantics.md: ")
-    is_canonical = any(each in CANONICAL for each in operators)
+    name, docs, bound = name_of(kind.__name__), parts(kind), bounds.bounds_of.dispatch(kind)
+    text, _, cited = docs[""].partition("\n\nDecisions of docs/semantics.md: ")
+    is_canonical = any(operator in CANONICAL for operator in operators)
     structure = f"DML_{name}_OPERATOR_DESC"
     called = f"; its function is `{function.__name__}`" if function else ""
     blocks = [f"## {name}", f"`{structure}` is `{kind.__name__}`{called}.", prose(text.replace(f" ({structure})", ""))]
-    if "Formula" in said:
-        blocks.append(f"```text\n{said['Formula']}\n```")
-    if "Args" in said:
+    if "Formula" in docs:
+        blocks.append(f"```text\n{docs['Formula']}\n```")
+    if "Args" in docs:
         blocks.append(fields_of(kind))
     else:
         canonical = FAMILIES[named(text)][0].desc
@@ -164,7 +164,7 @@ def section(operators: list[Operator]) -> str:
         rows = ((f"`{f.name}`", cell(values[f.name]), errors.get(f.name, "exact.")) for f in ReduceFunction)
         blocks.append(table(("function", "value", "bound for floats"), *rows))
     for same in dict.fromkeys(map(types, operators)):
-        functions = (f"`{each.name.partition(' ')[2]}`" for each in operators if types(each) == same)
+        functions = (f"`{row.name.partition(' ')[2]}`" for row in operators if types(row) == same)
         blocks += [f"Types with {', '.join(functions)}:"] * (len(operators) > 1) + [table(*same)]
     if is_canonical and bound is bounds.bounds_of.dispatch(OperatorDesc):
         blocks.append("Results: exact.")
@@ -172,7 +172,7 @@ def section(operators: list[Operator]) -> str:
         blocks.append(prose(f"Results: within a [bound](#bounds). {parts(bound)['']}"))
     if cited:
         blocks.append(prose(f"Decisions: {decisions(cited.rstrip('.'))}."))
-    return "\n\n".join([*blocks, f"```python\n{said['Example']}\n```"])
+    return "\n\n".join([*blocks, f"```python\n{docs['Example']}\n```"])
 
 
 def page() -> str:

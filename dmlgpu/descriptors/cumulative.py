@@ -46,11 +46,11 @@ class CumulativeOperatorDesc(OperatorDesc):
 
 @dataclass(frozen=True)
 class CumulativeSummationOperatorDesc(CumulativeOperatorDesc):
-    """The sums of the first elements along an axis, up to each of them (DML_CUMULATIVE_SUMMATION_OPERATOR_DESC).
+    """The cumulative sums along an axis (DML_CUMULATIVE_SUMMATION_OPERATOR_DESC).
 
-    Integers wrap around. Floats are added in float32 with their rounding errors, and each sum is rounded once. A sum
-    beyond the range of its type is infinite; later sums within the range are finite again. The sum of only -0 is -0.
-    With EXACT_SUMS each sum is exact, rounded once, and that of zeros is +0.
+    Integers wrap around. Floats are added in float32 with compensation, and each sum is rounded once. A sum beyond the
+    range of its type is infinite; later sums may be finite again. The sum of only -0 is -0. With EXACT_SUMS each sum is
+    exact, rounded once, and a sum of zeros is +0.
 
     Decisions of docs/semantics.md: 7, 14, 26.
 
@@ -63,7 +63,7 @@ class CumulativeSummationOperatorDesc(CumulativeOperatorDesc):
         output_tensor: the input's sizes and type.
         axis: the axis along which elements are added.
         axis_direction: INCREASING begins at the first element, DECREASING at the last one.
-        has_exclusive_sum: whether a value excludes the element at its position; the first one is then 0.
+        has_exclusive_sum: whether each sum excludes the element at its position; the first sum is then 0.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -109,7 +109,7 @@ class CumulativeSummationOperatorDesc(CumulativeOperatorDesc):
 
 @dataclass(frozen=True)
 class CumulativeProductOperatorDesc(CumulativeOperatorDesc):
-    """The products of the first elements along an axis, up to each of them (DML_CUMULATIVE_PRODUCT_OPERATOR_DESC).
+    """The cumulative products along an axis (DML_CUMULATIVE_PRODUCT_OPERATOR_DESC).
 
     Integers wrap around. Products of floats have a separate exponent, so that no intermediate product overflows.
 
@@ -124,7 +124,7 @@ class CumulativeProductOperatorDesc(CumulativeOperatorDesc):
         output_tensor: the input's sizes and type.
         axis: the axis along which elements are multiplied.
         axis_direction: INCREASING begins at the first element, DECREASING at the last one.
-        has_exclusive_product: whether a value excludes the element at its position; the first one is then 1.
+        has_exclusive_product: whether each product excludes the element at its position; the first is then 1.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.

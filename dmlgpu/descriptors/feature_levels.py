@@ -1,7 +1,6 @@
 """The element types that DirectML documents for the tensors of its operators, by feature level.
 
-They are taken from DirectML's documentation; the descriptors' own tables say what dmlgpu takes. What stands there and
-in no level here is an extension.
+They come from DirectML's documentation. A type that a descriptor's table has, and no level here, is an extension.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ FLOAT32, FLOAT16 = DataType.FLOAT32, DataType.FLOAT16
 INT64, INT32, INT16, INT8 = DataType.INT64, DataType.INT32, DataType.INT16, DataType.INT8
 UINT64, UINT32, UINT16, UINT8 = DataType.UINT64, DataType.UINT32, DataType.UINT16, DataType.UINT8
 
-# What each feature level brings for the tensors of an operator; it has all that the levels before it have, too.
+# The types that each feature level adds to the tensors of an operator.
 Levels = dict[str, TypeTable]
 
 FLOATS = (FLOAT32, FLOAT16)
@@ -27,12 +26,12 @@ INDICES = (INT64, INT32, UINT64, UINT32)
 
 
 def same(levels: TypeTable) -> Levels:
-    """Input and output have the same type, of these by level."""
+    """The same types of input and output, by level."""
     return {level: {"input_tensor": types, "output_tensor": types} for level, types in levels.items()}
 
 
 def top_k(levels: TypeTable) -> Levels:
-    """Types of one of the two operators, from those of elements by level."""
+    """The types of TOP_K or TOP_K1, from the types of elements by level."""
     sorted_types = {
         level: dict.fromkeys(("input_tensor", "output_value_tensor"), types) for level, types in levels.items()
     }
@@ -43,7 +42,7 @@ def top_k(levels: TypeTable) -> Levels:
 
 
 def max_pooling(introduced: str) -> Levels:
-    """Types of one of the three operators; the first has no indices."""
+    """The types of a max pooling that level `introduced` added; indices do not matter for MAX_POOLING."""
     values = same({introduced: FLOATS, "3_0": (INT8, UINT8), "5_0": (INT64, INT32, INT16, UINT64, UINT32, UINT16)})
     indices = {introduced: {"output_indices_tensor": (UINT32,)}, "5_0": {"output_indices_tensor": (UINT64,)}}
     return {level: types | indices.get(level, {}) for level, types in values.items()}
@@ -65,7 +64,7 @@ TOTAL = same({"1_0": FLOATS, "2_1": (INT32, UINT32), "5_0": (INT64, UINT64)})
 OF_FLOATS = same({"1_0": FLOATS})
 
 
-# By DirectML's names; that of REDUCE is followed by its function.
+# By DirectML's names; after REDUCE its function follows.
 FEATURE_LEVELS: dict[str, Levels] = {
     "ARGMAX": ARG,
     "ARGMIN": ARG,

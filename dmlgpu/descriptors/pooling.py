@@ -27,7 +27,7 @@ FLOAT_POOLING_TYPES: TypeTable = {  # 1_0 and 6_2
 
 QUANTIZED_TYPES = (DataType.INT8, DataType.UINT8)
 
-# Elements of a window of quantized elements, at most: sums of their differences from a zero point have 32 bits.
+# Maximum of elements of a quantized window: sums of their differences from a zero point have 32 bits.
 MAX_QUANTIZED_WINDOW = ((1 << 31) - 1) // 255
 
 
@@ -248,10 +248,10 @@ class MaxPooling2OperatorDesc(PoolingOperatorDesc):
         output_indices_tensor: None, or a tensor of the output's sizes, UINT32 or UINT64: the position of each
             maximum in the whole input, in row-major order.
         strides: distance between windows along each spatial dimension, in elements; 1 or more.
-        window_size: number of elements of a window along each; 1 or more.
-        start_padding: number of places before the first element of each.
-        end_padding: number of places after the last element of each.
-        dilations: distance between the elements of a window along each; 1 or more.
+        window_size: number of elements of a window along each dimension; 1 or more.
+        start_padding: number of places before the first element of each dimension.
+        end_padding: number of places after the last element of each dimension.
+        dilations: distance between the elements of a window along each dimension; 1 or more.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -445,7 +445,7 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
         input_zero_point_tensor: None, which is 0; or the input's type, and sizes as for input_scale_tensor.
         output_scale_tensor: as input_scale_tensor.
         output_zero_point_tensor: None, which is 0; or the output's type, and sizes as for input_scale_tensor.
-        output_tensor: INT8 or UINT8, whichever the input has; sizes as for `MaxPooling2OperatorDesc`.
+        output_tensor: INT8 or UINT8, also if the input has the other; sizes as for `MaxPooling2OperatorDesc`.
         strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`.
         include_padding: whether the padding counts, as zero points.
 
@@ -503,14 +503,14 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
         Args:
             input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
             window_size: see the field.
-            input_scale_tensor: as for input_tensor; None: packed, with one element, and the zero point, too, if that is
-                None.
-            input_zero_point_tensor: as for input_tensor; None: none, if there is a scale.
+            input_scale_tensor: as for input_tensor; None: a packed tensor of one element, also for the zero point if
+                that is None.
+            input_zero_point_tensor: as for input_tensor; None, beside a scale: no zero point.
             output_scale_tensor: as input_scale_tensor.
             output_zero_point_tensor: as input_zero_point_tensor.
             output_data_type: INT8 or UINT8, or the NumPy type; None: the input's.
             output_sizes: as for `MaxPooling2OperatorDesc.of`.
-            per_channel: whether what is packed so has an element for each channel.
+            per_channel: whether these packed tensors have an element for each channel.
             window: the other fields, as for `MaxPooling2OperatorDesc.of`.
 
         Raises:
@@ -540,7 +540,7 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
 
     @property
     def channels(self) -> int:
-        """The different scales and zero points: 1, or one of each for every channel."""
+        """Number of scales, and of zero points: 1, or the number of channels."""
         return max([math.prod(tensor.sizes) for tensor in self.inputs[1:]])
 
     def _check_windows(self) -> None:
@@ -670,8 +670,8 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
 
     Args:
         input_gradient_tensor: (N, C, H, W) or (N, C, D, H, W), with one element per window; FLOAT32 or FLOAT16.
-        output_gradient_tensor: the same type, N and C; the spatial sizes of the pooled tensor. The number of windows
-            over them is as for `MaxPooling2OperatorDesc`.
+        output_gradient_tensor: the same type, N and C; the spatial sizes of the pooled tensor, whose number of windows
+            is as for `MaxPooling2OperatorDesc`.
         strides, window_size, start_padding, end_padding: as for `MaxPooling2OperatorDesc`.
         include_padding: whether places in the padding count.
 
@@ -728,10 +728,10 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
 
     Each window adds its gradient to its maximum, the element that `MaxPooling2OperatorDesc` selects.
 
-    Beyond DirectML it takes the indices of max pooling and does not search the maxima; the result has the same bits.
-    The inputs are then the gradient and the indices; only type and sizes of input_tensor matter. A window adds its
-    gradient at its index if that is between the window's first and last element along every dimension, and nowhere
-    otherwise. Packed indices are the fastest; others are copied first.
+    Beyond DirectML, the indices of max pooling may replace the search for the maxima; the result has the same bits. The
+    inputs are then the gradient and the indices; only type and sizes of input_tensor matter. A window ignores an index
+    that is not between the window's first and last element along every dimension. Indices that are not packed are
+    copied first.
 
     Decisions of docs/semantics.md: 5, 6, 7, 8, 9, 15, 16, 19, 20.
 
@@ -841,7 +841,7 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
 
 @dataclass(frozen=True)
 class MaxUnpoolingOperatorDesc(OperatorDesc):
-    """Puts the maxima of max pooling back in their places (DML_MAX_UNPOOLING_OPERATOR_DESC).
+    """Writes the maxima of max pooling back to their positions (DML_MAX_UNPOOLING_OPERATOR_DESC).
 
     Element i of the input is written to the position in the output that index i names. If several indices are equal,
     the last element in row-major order is kept. Indices beyond the output are ignored. All other elements are 0.

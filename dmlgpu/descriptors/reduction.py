@@ -278,8 +278,8 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
 
     Args:
         function: the function of the n reduced elements x, a `ReduceFunction`.
-        input_tensor: 1 to 8 dimensions. ARGMAX, ARGMIN, MAX and MIN take what `ArgmaxOperatorDesc` takes; L1,
-            MULTIPLY, SUM and SUM_SQUARE floats and integers of 32 and 64 bits; the others FLOAT32 and FLOAT16.
+        input_tensor: 1 to 8 dimensions; FLOAT32 or FLOAT16. ARGMAX, ARGMIN, MAX and MIN take all types of
+            `ArgmaxOperatorDesc`; L1, MULTIPLY, SUM and SUM_SQUARE also integers of 32 and 64 bits.
         output_tensor: the input's sizes with 1 on every reduced axis, and the input's type; for ARGMAX and ARGMIN
             UINT32, INT32, UINT64 or INT64.
         axes: the reduced axes, a non-empty set.

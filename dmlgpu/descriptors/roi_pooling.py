@@ -24,8 +24,7 @@ class RoiPoolingOperatorDesc(OperatorDesc):
     """The maxima of the bins of regions of interest (DML_ROI_POOLING_OPERATOR_DESC).
 
     Each region is divided into height x width bins. If it cannot be divided equally, neighbouring bins share a row or a
-    column. A bin without elements is 0. A NaN wins, the first one if there are several. A value has the bits of its
-    element.
+    column. A bin without elements is 0. The first NaN of a bin wins. A value has the bits of its element.
 
     Decisions of docs/semantics.md: 5, 8, 9, 27.
 

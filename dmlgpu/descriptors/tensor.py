@@ -34,11 +34,11 @@ ArrayLike = npt.ArrayLike | SupportsDLPack
 MAX_RANK = 8  # DML_TENSOR_DIMENSION_COUNT_MAX1
 MAX_ELEMENTS = 2**32 - 1  # of a tensor; a stride and the reach of a strided tensor are held to it too
 MAX_BYTES = 2**64 - 1  # TotalTensorSizeInBytes is a UINT64
-# Entries of a sequence that are read, at most: more than any field takes, and few enough for a message.
+# Maximum of entries that are read of a sequence: more than any field has, and few enough for a message.
 _MOST_ENTRIES = 64
-# Steps of the search for elements that share memory, at most.
+# Maximum of steps of the search for elements that share memory.
 _MOST_WORK = 1 << 18
-# Bytes of an array that are copied at a time, at most.
+# Maximum of bytes of an array that are copied at a time.
 _PART_BYTES = 1 << 20
 
 
@@ -404,10 +404,10 @@ def as_array(x: Any, field: str) -> Array:
         field: its name in errors: a descriptor and its field.
 
     Raises:
-        DescriptorError: x is no array of numbers: None, a string, a list of unequal lengths. Or it is, or is a list
-            with, what `check_plain` refuses.
+        DescriptorError: x is not an array of numbers, but None, a string or a list of unequal lengths; or `check_plain`
+            refuses x, or an array in the list x.
     """
-    if type(x) is np.ndarray and x.ndim:  # as almost always: nothing below would find fault with it
+    if type(x) is np.ndarray and x.ndim:  # the usual case: no check below applies
         return x
     if hasattr(x, "__dlpack__") and not _is_viewable(x):
         return np.from_dlpack(x)
@@ -419,7 +419,7 @@ def as_array(x: Any, field: str) -> Array:
             raise
         raise TypeError(f"{field}: {described(x)} has a type that NumPy lacks ({error}); convert it first") from error
     except ValueError as error:
-        if _is_viewable(x):  # the error is its own
+        if _is_viewable(x):  # x itself raised the error
             raise
         raise DescriptorError(f"{field}: {error}") from error  # for example lists of unequal lengths
     except MemoryError as error:

@@ -31,7 +31,7 @@ class Window(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Distance from the first element of a window to its last. With a dilation a window lacks some between them."""
+        """Distance from the first element of a window to its last."""
         return self.extent - 1
 
     @property
@@ -85,7 +85,7 @@ class Window(NamedTuple):
 
     @property
     def cut(self) -> Self:
-        """A window that is larger than all places, cut to the elements there; its stride lets no second one fit."""
+        """For a window larger than all places: one window over these places."""
         return self._replace(window_size=(self.padded - 1) // self.dilation + 1, stride=self.dilation)
 
     def first_empty(self, count: int) -> int | None:

@@ -85,7 +85,7 @@ def _exact_sums(lines: Array) -> Array:
 def _of_cumulative(desc: CumulativeOperatorDesc) -> Bounds | None:
     """A sum of n floats has E(0), a product n U abs(value); integers are exact.
 
-    The bound holds for every sum within the range of its type, even after sums beyond it.
+    The bound holds for every value within the range of its type, also after values beyond it.
     """
     if not desc.output_tensor.data_type.is_float:
         return None
