@@ -7,9 +7,9 @@
 // One invocation computes a tile of neighbouring words; a word has two outputs of 16 bits, or one. Along a row it moves
 // from one element to the next without dividing, because llvmpipe divides for one invocation after the other.
 //
-// Without IN_PLACE an invocation accumulates a split of the windows that cover one element, and writes a partial result
-// for combine.comp. This is a separate module, because one for both would have 33 words of push constants, and Vulkan
-// guarantees 32.
+// Without OUTPUTS_ONLY an invocation accumulates a split of the windows that cover one element, and writes a partial
+// result for combine.comp. This is a separate module, because one for both would have 33 words of push constants, and
+// Vulkan guarantees 32.
 
 #include "core/gradients.glsl"
 
@@ -29,14 +29,14 @@ uint shares(uint at, uint d)
 // elements share it.
 void take(inout State state, uint window, uint address, uint number, uint count)
 {
-#ifndef IN_PLACE
+#ifndef OUTPUTS_ONLY
     if (address - push.source_first >= push.source_count)
         return;
 #endif
 #ifdef SHARES
     accumulate(state, divided(operand_of(LOAD(source, address + source_base)), count), window);
 #else
-#ifndef IN_PLACE
+#ifndef OUTPUTS_ONLY
     if (window - push.maxima_first >= push.maxima_count)
         return;
 #endif
@@ -85,7 +85,7 @@ Element after(Element element)
     return element;
 }
 
-#ifdef IN_PLACE
+#ifdef OUTPUTS_ONLY
 
 // The sum of all windows' gradients for an element.
 State gathered(Element element)

@@ -6,10 +6,10 @@
 // writes value and index. With VECTORS, the elements in a row of a window are contiguous, and most are loaded in
 // vectors.
 //
-// Without IN_PLACE an invocation accumulates one split of its windows, and writes partials for combine.comp. This is a
-// separate module, because one for both would have 38 words of push constants, and Vulkan guarantees 32. A split has
-// `split_size` steps along one dimension, the cut; one step along each dimension before the cut; and all steps along
-// each dimension after it. The numbers of the splits of a window of 6 x 4:
+// Without OUTPUTS_ONLY an invocation accumulates one split of its windows, and writes partials for combine.comp. This
+// is a separate module, because one for both would have 38 words of push constants, and Vulkan guarantees 32. A split
+// has `split_size` steps along one dimension, the cut; one step along each dimension before the cut; and all steps
+// along each dimension after it. The numbers of the splits of a window of 6 x 4:
 //
 //   cut along height, 2 steps     0 0 0 0        cut along width, 3 steps     0 0 0 1
 //                                 0 0 0 0                                     2 2 2 3
@@ -18,7 +18,7 @@
 
 #include "core/any_windows.glsl"
 
-#ifdef IN_PLACE
+#ifdef OUTPUTS_ONLY
 layout(constant_id = 10) const bool VECTORS = false;
 layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
@@ -38,7 +38,7 @@ void take(inout State state, uint address, uint index)
 // Accumulates a row of a window. Its first element, `index`, is at `address`; the row ends before `row_end`.
 void take_row(inout State state, uint address, uint index, uint row_end)
 {
-#ifdef IN_PLACE
+#ifdef OUTPUTS_ONLY
     for (; VECTORS && index < row_end && row_end - index >= VECTOR_SIZE; index += VECTOR_SIZE, address += VECTOR_SIZE) {
         uvec4 vector = load_vector(address);
         [[unroll]] for (uint w = 0; w < VECTOR_SIZE; ++w)
@@ -66,7 +66,7 @@ State reduced(Window window)
     return state;
 }
 
-#ifdef IN_PLACE
+#ifdef OUTPUTS_ONLY
 
 // Writes the outputs of a word.
 void compute(uint item)

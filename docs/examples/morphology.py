@@ -8,22 +8,16 @@ import numpy as np
 
 import dmlgpu
 
-
-def dilated(image, size):
-    return dmlgpu.max_pooling(image, size, padding=size // 2)
-
-
-def eroded(image, size):
-    return -dilated(-image, size)
-
-
 scan = np.full((12, 21), 0.9, np.float32)  # paper, and a letter of ink
 scan[2:5, 3:18] = scan[2:10, 9:12] = 0.1
 scan[[3, 6, 8], [6, 10, 11]] = 0.8  # holes in the ink
 scan[[7, 8, 10], [4, 16, 5]] = 0.2  # specks on the paper
 
-opened = dilated(eroded(scan, 3), 3)  # fills holes that are smaller than 3x3
-clean = eroded(dilated(opened, 3), 3)  # a closing, which removes specks
+window = {"window_size": 3, "padding": 1}
+eroded = -dmlgpu.max_pooling(-scan, **window)
+opened = dmlgpu.max_pooling(eroded, **window)  # fills holes that are smaller than 3x3
+dilated = dmlgpu.max_pooling(opened, **window)
+closed = -dmlgpu.max_pooling(-dilated, **window)  # removes specks
 
-for before, after in zip(scan, clean, strict=True):
+for before, after in zip(scan, closed, strict=True):
     print("".join(np.where(before < 0.5, "#", ".")), " ", "".join(np.where(after < 0.5, "#", ".")))

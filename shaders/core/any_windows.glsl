@@ -3,7 +3,7 @@
 
 #include "core/windows.glsl"
 
-#ifndef IN_PLACE
+#ifndef OUTPUTS_ONLY
 // For averages: the positions that count (counted()). Not push constants: Vulkan guarantees only 32 words of these.
 layout(constant_id = 10) const bool COUNTS_PADDING = false;
 layout(constant_id = 11) const uint END_PADDING_DEPTH = 0;
@@ -23,7 +23,7 @@ layout(push_constant) uniform Push {
     uint first_output;  // the outputs of this dispatch: the first, and how many
     uint output_count;
     uint source_base;  // address + source_base is the offset in the buffer, in elements
-#ifdef IN_PLACE
+#ifdef OUTPUTS_ONLY
     uint indices_base;  // output number + indices_base is the offset of its index
     uint values_base;  // output number + values_base is the offset of its value, in elements
     uint counts_padding;  // whether the padding counts for an average
@@ -42,7 +42,7 @@ layout(push_constant) uniform Push {
 // The push constants that every window needs, each read once (kernel.glsl).
 uvec3 size, stride, output_size, window_size, window_stride, dilation, start_padding, counted_begin, counted_end;
 uint plane_stride, first_output, output_count, word_count, item_count;
-#ifdef IN_PLACE
+#ifdef OUTPUTS_ONLY
 uint indices_base, values_base;
 #else
 uvec3 split_sizes, split_counts;
@@ -63,7 +63,7 @@ void read_push()
     output_count = push.output_count;
     source_base = push.source_base;
     word_count = item_count = (output_count - 1) / ELEMENTS_PER_WORD + 1;
-#ifdef IN_PLACE
+#ifdef OUTPUTS_ONLY
     indices_base = push.indices_base;
     values_base = push.values_base;
     bool counts_padding = push.counts_padding != 0;
@@ -87,7 +87,7 @@ void read_push()
     counted_begin = counts_padding ? uvec3(0) : start_padding;
 }
 
-#ifndef IN_PLACE
+#ifndef OUTPUTS_ONLY
 // First step of split number `split` of the dispatch, along each dimension.
 uvec3 first_step(uint split)
 {

@@ -33,7 +33,7 @@ layout(push_constant) uniform Push {
 #else
     uint maxima_base;       // window number + maxima_base is its offset in `maxima`
 #endif
-#ifndef IN_PLACE
+#ifndef OUTPUTS_ONLY
     uint split_begin;       // range of this dispatch, among the windows that can cover an element
     uint split_end;
     uint split_size;        // windows of a split, which one invocation accumulates

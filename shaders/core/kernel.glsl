@@ -20,7 +20,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint GROUP_SIZE = 64;
 layout(constant_id = 1) const uint NUMBER_KIND = 0;  // of the elements: UINT, INT or FLOAT
 layout(constant_id = 2) const uint ITEM_STRIDE = 1;       // invocations that work on neighbouring items
-#ifdef IN_PLACE
+#ifdef OUTPUTS_ONLY
 const bool SEGMENTED = false, TO_PARTIALS = false;
 #else
 layout(constant_id = 3) const bool SEGMENTED = false;  // skip elements outside the bound segment

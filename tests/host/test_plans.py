@@ -137,7 +137,7 @@ def test_rows_that_begin_anywhere(width, loads_vectors, short, inside):
 
 
 def test_outputs_whose_neighbours_lie_in_another_segment_take_few_dispatches():
-    """Every seventh output along the last axis has elements in the second segment: no range is computed in place."""
+    """Every seventh output along the last axis has elements in the second segment: all outputs have partials."""
     source = TensorDesc(FLOAT32, (1000, 100, 1, 100, 7), (100, 100000, 1, 1, 10_000_000))
     limits = dataclasses.replace(PLANNED["cpu"], segment_bytes=256 * MIB)
     plan = lower(ReduceOperatorDesc.of(ReduceFunction.L2, source, (1, 2)), limits)

@@ -179,7 +179,7 @@ def add_a_line(file):
     file.write_text(file.read_text() + "// new\n")
 
 
-TABLE = "reduce_sum_32 reduce.comp BITS=32\nrows_last_32 scatter_mark.comp IN_PLACE BITS=32\n"
+TABLE = "reduce_sum_32 reduce.comp BITS=32\nrows_last_32 scatter_mark.comp OUTPUTS_ONLY BITS=32\n"
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_only_what_has_changed_is_built_again(built, tmp_path):
         lambda: add_a_line(tmp_path / "shaders/reduce.comp"): 1,
         lambda: add_a_line(tmp_path / "shaders/core/words.glsl"): 2,
         lambda: add_a_line(tmp_path / "shaders/accumulators/sum.glsl"): 1,
-        lambda: (tmp_path / "modules.txt").write_text(TABLE.replace("IN_PLACE ", "")): 1,
+        lambda: (tmp_path / "modules.txt").write_text(TABLE.replace("OUTPUTS_ONLY ", "")): 1,
         lambda: (folder / "reduce_sum_32.spv").unlink(): 1,
         lambda: (folder / "reduce_sum_32.spv").write_bytes(b"cut"): 1,
         lambda: (folder / "layouts.json").write_text("{"): 2,

@@ -81,14 +81,14 @@ class AxesKernel(PartKernel):
         indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
         packed = together and self.problem.has_packed_outputs
         tilings, split_size = self.tilings, self.split_size
-        in_place = packed and not indexed and split_size == self.element_count
+        without_partials = packed and not indexed and split_size == self.element_count
         most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
         row, step, boundary = tilings[0].row, 1, MAX_ELEMENTS
         if row != MAX_ELEMENTS:
             # Whole rows, or a part of one.
             step, boundary = (row, MAX_ELEMENTS) if row <= most else (_ROW_PART, row)
         most = most // step * step or most
-        return Rules(most if in_place else 0, most, tilings, split_size, ascend(self.axes.kept), step, boundary)
+        return Rules(most if without_partials else 0, most, tilings, split_size, ascend(self.axes.kept), step, boundary)
 
     def _most_outputs(self, tilings: Sequence[Tiling]) -> int:
         """Maximum of outputs per dispatch, with one split each; 0 if a split is too long."""

@@ -16,7 +16,7 @@ often have all elements.
 If each tensor has one segment, nearly every stack is one part. Parts also write partials if
 
 - an output has too many elements for an invocation, or several invocations should share it (`Rules.split_size`);
-- no kernel can write these outputs (`Rules.outputs_in_place`, `why_not`).
+- no kernel can write these outputs (`Rules.outputs_without_partials`, `why_not`).
 
 A stack ends where the memory for partials would be full, even if its first outputs then need none. Parts with too many
 elements for a dispatch are cut again. All parts of a stack have the same outputs, because the partials of an output are
@@ -179,7 +179,7 @@ class Tiling:
 class Rules:
     """A kernel's rules for cutting a problem."""
 
-    outputs_in_place: int
+    outputs_without_partials: int
     """Maximum of outputs of a part that writes them; 0: no part can."""
     outputs_with_partials: int
     """Maximum of outputs of a part that writes partials."""
@@ -304,13 +304,15 @@ class PartKernel(Kernel):
 
     def _can_write(self, part: Part) -> bool:
         """Whether a kernel can compute a part that writes its outputs."""
-        return self.rules.outputs_in_place > 0 and not all(kernel.why_not(part) for kernel in (self, *self.others))
+        return self.rules.outputs_without_partials > 0 and not all(
+            kernel.why_not(part) for kernel in (self, *self.others)
+        )
 
     def _first(self, outputs: range) -> range:
         """The first outputs that a part may have: in one segment of each output tensor."""
         rules, begin = self.rules, outputs.start
         starts_well = begin % rules.step == 0
-        most = (starts_well and rules.outputs_in_place) or rules.outputs_with_partials
+        most = (starts_well and rules.outputs_without_partials) or rules.outputs_with_partials
         bounds = (rules.boundary, *(output.segment_size for output in self.problem.outputs))
         ends = [(begin // bound + 1) * bound for bound in bounds]
         end = min(outputs.stop, begin + min(most, _MAX_OUTPUTS), *ends)

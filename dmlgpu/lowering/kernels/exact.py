@@ -100,7 +100,7 @@ class ExactPoolDirect(PoolDirect):
         # The whole window is one split.
         constants = self.constants(part, segmented=True, **self.counted_constants)
         push = Values(**{**dispatch.push, "partials_base": self.target_base(part, 0)})
-        shader, loads = self.shader_of("pool_direct", constants), self.loads(part, self.in_place)
+        shader, loads = self.shader_of("pool_direct", constants), self.loads(part, self.without_partials)
         return replace(dispatch, shader=shader, push=push, bindings=self.bindings(part), loads=loads)
 
     def shader_of(self, variant: str, constants: Mapping[str, int]) -> Shader:

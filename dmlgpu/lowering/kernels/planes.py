@@ -19,12 +19,12 @@ class PlanesKernel(PartKernel):
 
     @cached_property
     @abstractmethod
-    def in_place(self) -> Tiling:
+    def without_partials(self) -> Tiling:
         """The tiling of parts that write outputs."""
 
     @cached_property
     def elements(self) -> int:
-        return self.problem.output_count * self.in_place.elements
+        return self.problem.output_count * self.without_partials.elements
 
     @cached_property
     def planes(self) -> Dim:
@@ -40,11 +40,11 @@ class PlanesKernel(PartKernel):
         """Whether a dispatch can compute a word of outputs."""
         return tiling.most_outputs(self.limits) >= self.per_word
 
-    def planes_rules(self, in_place: Tiling, with_partials: Tiling, split_size: int) -> Rules:
+    def planes_rules(self, without_partials: Tiling, with_partials: Tiling, split_size: int) -> Rules:
         """The rules for outputs in planes that have one stride."""
-        writes = self.problem.has_packed_outputs and self.fits(in_place)
+        writes = self.problem.has_packed_outputs and self.fits(without_partials)
         return Rules(
-            outputs_in_place=self._whole_words(in_place) if writes else 0,
+            outputs_without_partials=self._whole_words(without_partials) if writes else 0,
             outputs_with_partials=self._whole_words(with_partials),
             tilings=(with_partials,),
             split_size=split_size,
@@ -60,7 +60,7 @@ class PlanesKernel(PartKernel):
     def why_not(self, part: Part) -> str:
         if part.partials_before is None and part.outputs.start % self.per_word:
             return "the first output is inside a word"
-        if part.partials_before is None and len(part.outputs) > self.rules.outputs_in_place:
+        if part.partials_before is None and len(part.outputs) > self.rules.outputs_without_partials:
             return "there are more outputs than a dispatch may have"
         return ""
 
@@ -116,7 +116,7 @@ class WholeRowsKernel(PlanesKernel):
     @cached_property
     def most_outputs(self) -> int:
         """Maximum of outputs that a dispatch should have."""
-        return self.in_place.dispatch_outputs(self.limits)
+        return self.without_partials.dispatch_outputs(self.limits)
 
     @cached_property
     def rules(self) -> Rules:
@@ -126,9 +126,9 @@ class WholeRowsKernel(PlanesKernel):
         most = self.most_outputs // step * step
         return replace(
             rules,
-            outputs_in_place=most,
+            outputs_without_partials=most,
             outputs_with_partials=min(
-                rules.outputs_with_partials, rules.outputs_in_place or rules.outputs_with_partials
+                rules.outputs_with_partials, rules.outputs_without_partials or rules.outputs_with_partials
             ),
             step=step,
             boundary=rules.boundary if slabs else self.whole_slabs,

@@ -69,7 +69,7 @@ class PoolBackward(PlanesKernel):
         return Tiling(outputs, self.element_count, rows * (1 + row * (1 + loads)))
 
     @cached_property
-    def in_place(self) -> Tiling:
+    def without_partials(self) -> Tiling:
         words = self.problem.output_count // self.per_word // self.limits.invocations
         tile = max(1, min(_COOPERATING_TILE if self.limits.cooperating else _TILE, words))
         while tile > 1 and not self.fits(self.tile_of(tile)):
@@ -86,7 +86,7 @@ class PoolBackward(PlanesKernel):
 
     @cached_property
     def rules(self) -> Rules:
-        return self.planes_rules(self.in_place, self.with_partials, split_size=self.with_partials.elements)
+        return self.planes_rules(self.without_partials, self.with_partials, split_size=self.with_partials.elements)
 
     @property
     def element_count(self) -> int:
@@ -142,7 +142,7 @@ class PoolBackward(PlanesKernel):
     def dispatch(self, part: Part) -> Dispatch:
         push, variant = self.push(part), f"pool_backward_{self.what}"
         if part.partials_before is None:
-            tiling, outputs = self.in_place, self.problem.outputs
+            tiling, outputs = self.without_partials, self.problem.outputs
             push |= {"tile": tiling.width // self.per_word}
             constants = constants_of(self.problem, self.limits, outputs, index_words=self.index_words)
         else:

@@ -103,7 +103,7 @@ class PoolBackwardSmall(WholeRowsKernel):
     def _additions(self) -> float:
         """Additions per output of an average's gradient: two for each addition of sums, three for each division."""
         _, height, row = self.windows.along
-        steps = self.in_place.height // height.stride
+        steps = self.without_partials.height // height.stride
         iterations = self._iterations(steps) / steps  # rows of windows per step
         divisions = 3 * self.depths * self._windows_of(2, self.width) * iterations / self.width
         additions = self._sums_of_window * (self.depths * row.overlap * iterations + 2 * height.overlap) / row.stride
@@ -145,7 +145,7 @@ class PoolBackwardSmall(WholeRowsKernel):
         return row * step if rows % step == 0 and not self.shares_words else self.whole_slabs
 
     @cached_property
-    def in_place(self) -> Tiling:
+    def without_partials(self) -> Tiling:
         (_, rows, row), step = self.windows.fields["size"], self.windows.along[1].stride
         # Tiles are so high that each invocation has about four.
         tiles = self.problem.output_count // row * -(-row // self.width)
@@ -188,7 +188,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             shared_words=self.shares_words,
             whole_vectors=self.width % self.vector_size == width.size % self.vector_size == 0,
         )
-        push = Values(**self.direct.push(part), tile_height=self.in_place.height)
+        push = Values(**self.direct.push(part), tile_height=self.without_partials.height)
         shader = shader_of(f"pool_backward_small_{self.direct.what}", self.problem, constants)
-        loads = self.loads(part, self.in_place)
+        loads = self.loads(part, self.without_partials)
         return Dispatch(shader, push, self.direct.bindings(part), loads, part.outputs)

@@ -64,7 +64,7 @@ class PoolDirect(PlanesKernel):
 
     @property
     def vectors(self) -> bool:
-        """Whether rows of a window are long enough to be loaded in vectors, in place."""
+        """Whether rows of a window are long enough to be loaded in vectors."""
         width = self.windows.along[2]
         return self.windows.stride[2] == width.dilation == 1 and width.window_size >= 2 * self.vector_size
 
@@ -81,7 +81,7 @@ class PoolDirect(PlanesKernel):
         return Tiling(self.per_word, depth * height * width, self.per_word * loads)
 
     @cached_property
-    def in_place(self) -> Tiling:
+    def without_partials(self) -> Tiling:
         return self.tiling_of(self.windows.fields["window_size"], vectors=self.vectors)
 
     @cached_property
@@ -91,7 +91,7 @@ class PoolDirect(PlanesKernel):
 
     @cached_property
     def rules(self) -> Rules:
-        return self.planes_rules(self.in_place, self.with_partials, split_size=1)
+        return self.planes_rules(self.without_partials, self.with_partials, split_size=1)
 
     @cached_property
     def split(self) -> Split:
@@ -188,7 +188,7 @@ class PoolDirect(PlanesKernel):
             aligned = self.vectors and self.is_aligned(width.stride, width.start_padding, *self.row_steps)
             outputs = self.problem.outputs
             constants = constants_of(self.problem, self.limits, outputs, aligned=aligned, vectors=self.vectors)
-            shader, tiling = self.shader_of("pool_direct", constants), self.in_place
+            shader, tiling = self.shader_of("pool_direct", constants), self.without_partials
             push |= self.windows.counted
         else:
             # A split of a window may have no element in the input.

@@ -512,7 +512,7 @@ class PoolSeparable(Kernel):
         while column < width:
             segment = (address + column * stride) // size
             of_segment = ((segment + 1) * size - 1 - address) // stride + 1
-            end = min(width, of_segment, column + copy.rules.outputs_in_place)
+            end = min(width, of_segment, column + copy.rules.outputs_without_partials)
             elements = range(row_number * width + column, row_number * width + end)
             dispatch = copy.dispatch(Part(elements, range(1), 1, (segment,), whole=True, partials_before=None))
             bases = by_base(copy.problem, [wrapped(-row_number * width)])

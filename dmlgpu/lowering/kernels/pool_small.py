@@ -98,7 +98,7 @@ class PoolSmall(WholeRowsKernel):
             return self.why_too_large
         if not self.problem.has_packed_outputs:
             return "an output is not packed"
-        if self.in_place.most_items(self.limits) < self._tiles_of_row(tile.width):
+        if self.without_partials.most_items(self.limits) < self._tiles_of_row(tile.width):
             return "a row of outputs needs more loads than an invocation may have"
         if self.source.size_in_bytes * 8 // self.source.data_type.bits >= 1 << 31:
             return "the input has 2^31 elements or more"
@@ -206,7 +206,7 @@ class PoolSmall(WholeRowsKernel):
         return tile.iterations * tile.fresh * tile.held_rows
 
     @cached_property
-    def in_place(self) -> Tiling:
+    def without_partials(self) -> Tiling:
         tile, (_, rows, row) = self.tile, self.windows.fields["output_size"]
         depth, height, width = self.windows.fields["window_size"]
         # Each output has a share of the rows that its tile loads, and combines them.
@@ -231,7 +231,7 @@ class PoolSmall(WholeRowsKernel):
             tile_height=self.tile.height,
             **self.windows.counted,
         )
-        loads = self.loads(part, self.in_place)
+        loads = self.loads(part, self.without_partials)
         return Dispatch(self.shader(part), push, self.bindings(part), loads, part.outputs)
 
     def bindings(self, part: Part) -> tuple[Binding, ...]:

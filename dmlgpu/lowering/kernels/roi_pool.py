@@ -84,7 +84,7 @@ class RoiPool(PartKernel):
         tiling = self._tiling
         outputs = max(tiling.dispatch_outputs(self.limits) // tiling.width, 1) * tiling.width
         return Rules(
-            outputs_in_place=outputs if self._splits == 1 and self.problem.has_packed_outputs else 0,
+            outputs_without_partials=outputs if self._splits == 1 and self.problem.has_packed_outputs else 0,
             outputs_with_partials=outputs,
             tilings=(tiling,),
             split_size=1,
