@@ -237,13 +237,13 @@ def cumulative_sum(
     exact: bool = False,
     **where: Unpack[Where],
 ) -> Call:
-    """The sums of the first elements along an axis, as `np.cumulative_sum`: `CumulativeSummationOperatorDesc`.
+    """The cumulative sums along an axis, as `np.cumulative_sum`: `CumulativeSummationOperatorDesc`.
 
     Args:
         x: as for `sum`.
         axis: an axis; a negative one is counted from the last. None: the only one.
         dtype: as for `sum`.
-        include_initial: whether the values begin with 0, the sum of no elements; not for device tensors.
+        include_initial: whether the values begin with an additional 0; not for device tensors.
         axis_direction: INCREASING begins at the first element, DECREASING at the last one.
         exact: as for `sum`.
         out, device: as for `argmax`.
@@ -277,9 +277,9 @@ def cumulative_prod(
     axis_direction: Direction = AxisDirection.INCREASING,
     **where: Unpack[Where],
 ) -> Call:
-    """The products of the first elements along an axis, as `np.cumulative_prod`: `CumulativeProductOperatorDesc`.
+    """The cumulative products along an axis, as `np.cumulative_prod`: `CumulativeProductOperatorDesc`.
 
-    The product of no elements is 1. Otherwise as `cumulative_sum`.
+    With `include_initial` the values begin with 1. Otherwise as `cumulative_sum`.
 
     Example:
         >>> import dmlgpu
@@ -430,8 +430,8 @@ def top_k(
         x: as for `argmax`.
         k: number of elements; 1 to the size of the axis.
         axis: an axis; a negative one counts from the last.
-        largest: True selects the greatest elements, greatest first; False the least, least first. In both NaN is
-            greater than all numbers; in NumPy it comes last in both.
+        largest: True selects the greatest elements, greatest first; False the least, least first. NaN is always greater
+            than all numbers; in NumPy it always comes last.
         sorted: for compatibility; False changes nothing.
         mode: NumPy's alternative to `largest`: "largest" or "smallest".
         indices_data_type: as for `max`.
@@ -546,7 +546,7 @@ def max_pooling(
 
 
 class _AdaptiveMaxPooling(Protocol):
-    """`adaptive_max_pooling`, which returns two results where indices are asked for."""
+    """`adaptive_max_pooling`, which returns two results with `output_indices=True`."""
 
     __name__: str
 
@@ -589,7 +589,7 @@ def adaptive_max_pooling(
     indices_data_type: ElementType = DataType.INT64,
     **where: Unpack[Where],
 ) -> Call:
-    """`max_pooling` with as many windows as `output_sizes` says, which lie side by side.
+    """`max_pooling` with `output_sizes` windows, which are adjacent.
 
     Args:
         x: as for `max_pooling`.
@@ -614,7 +614,7 @@ def adaptive_max_pooling(
 
 @function
 def adaptive_average_pooling(x: Operand, output_sizes: Ints, *, exact: bool = False, **where: Unpack[Where]) -> Call:
-    """`average_pooling` with as many windows as `output_sizes` says; otherwise as `adaptive_max_pooling`.
+    """`average_pooling` with `output_sizes` windows; otherwise as `adaptive_max_pooling`.
 
     Args:
         x: as for `average_pooling`.
@@ -850,8 +850,8 @@ def max_pooling_grad(
         gradient: the gradient of each window's first maximum, of x's type.
         window_size: as for `max_pooling`.
         indices: the indices that `max_pooling` returned, of the gradient's shape; INT64, UINT64 or UINT32. Indices
-            outside their windows are ignored. None: the maxima are searched again, with the same results, which takes
-            about as long as the rest.
+            outside their windows are ignored. None: the maxima are searched again, with the same results, in about
+            twice the time.
         strides, padding, dilations: as for `max_pooling`.
         out, device: as for `argmax`.
 
@@ -885,7 +885,7 @@ _max_unpooling: Callable[[Any], _MaxUnpooling] = function_of_arrays("x", "indice
 
 @_max_unpooling
 def max_unpooling(x: Operand, indices: Operand, output_sizes: Ints, **where: Unpack[Where]) -> Call:
-    """Puts the maxima of `max_pooling` back in their places: `MaxUnpoolingOperatorDesc` of arrays.
+    """Writes the maxima of `max_pooling` back to their positions: `MaxUnpoolingOperatorDesc` of arrays.
 
     Args:
         x: (N, C, H, W), or without N, or without N and C; of the types of `argmax`.
@@ -895,8 +895,8 @@ def max_unpooling(x: Operand, indices: Operand, output_sizes: Ints, **where: Unp
         out, device: as for `argmax`.
 
     Returns:
-        An array of x's type and rank, or a device tensor if x is one: the last element for each index, 0 where there is
-        none. Otherwise as `max_pooling`.
+        An array of x's type and rank, or a device tensor if x is one: the last element for each index, and 0 elsewhere.
+        Otherwise as `max_pooling`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -989,7 +989,7 @@ def explain(
     """The plan of an operator: the dispatches that compute it on a device. `print` shows it.
 
     Args:
-        desc: the operator; `ArgmaxOperatorDesc.of(x, axes)` and the like describe a call.
+        desc: the operator, such as `ArgmaxOperatorDesc.of(x, axes)`.
         device: as for `argmax`.
         flags: as for `Device.compile`.
         kernel: as for `Device.compile`.
@@ -1002,7 +1002,7 @@ def explain(
         >>> import numpy as np, dmlgpu
         >>> desc = dmlgpu.ArgmaxOperatorDesc.of(np.zeros((3, 4), np.float32))
         >>> plan = dmlgpu.explain(desc, kernel="reduce")
-        >>> plan.mapping[0].partition(":")[0]
+        >>> plan.kernel_choice[0].partition(":")[0]
         'reduce'
     """
     return open_device(device).planned(desc, flags=flags, kernel=kernel).plan

@@ -64,16 +64,16 @@ void write_column(Item item, uint k, Column column)
 #ifdef COOPERATING
 
 // Accumulates this thread's elements of an item.
-void take_columns(Item item)
+void accumulate_columns(Item item)
 {
     uint count = item.end - item.begin, at = item.address + thread() * step_size;
     for (uint offset = thread(); offset < count; offset += IN_FLIGHT * THREADS, at += IN_FLIGHT * THREADS * step_size) {
         // Rows past the last one are not accumulated: the first of the IN_FLIGHT rows is loaded instead.
         uvec4 vectors[IN_FLIGHT][COLUMNS / VECTOR_SIZE];
         [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
-            bool taken = r == 0 || offset + r * THREADS < count;
+            bool is_element = r == 0 || offset + r * THREADS < count;
             [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
-                vectors[r][k / VECTOR_SIZE] = load_vector((taken ? at + r * THREADS * step_size : at) + k);
+                vectors[r][k / VECTOR_SIZE] = load_vector((is_element ? at + r * THREADS * step_size : at) + k);
         }
         // No [[unroll]]: GPUs' compilers unroll without it; SwiftShader takes minutes, and all memory, to compile
         // the branches of an unrolled loop.
@@ -97,10 +97,10 @@ void take_columns(Item item)
         }
 #else
         for (uint r = 0; r < IN_FLIGHT; ++r) {
-            bool taken = r == 0 || offset + r * THREADS < count;
+            bool is_element = r == 0 || offset + r * THREADS < count;
             [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-                take_element(columns[k], element_of(vectors[r][k / VECTOR_SIZE], k % VECTOR_SIZE),
-                             item.begin + (taken ? offset + r * THREADS : offset), taken);
+                accumulate_element(columns[k], element_of(vectors[r][k / VECTOR_SIZE], k % VECTOR_SIZE),
+                                   item.begin + (is_element ? offset + r * THREADS : offset), is_element);
         }
 #endif
     }
@@ -129,7 +129,7 @@ void write_columns(Item item, bool writes)
 
 // Accumulates the elements of an item. Not the loop above for one load: SwiftShader keeps a loop of one iteration as a
 // loop, and its vectors in memory.
-void take_columns(Item item)
+void accumulate_columns(Item item)
 {
     uint count = item.end - item.begin, at = item.address;
     for (uint offset = 0; offset < count; ++offset, at += step_size) {
@@ -137,7 +137,8 @@ void take_columns(Item item)
         [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
             vectors[k / VECTOR_SIZE] = load_vector(at + k);
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-            take_element(columns[k], element_of(vectors[k / VECTOR_SIZE], k % VECTOR_SIZE), item.begin + offset, true);
+            accumulate_element(columns[k], element_of(vectors[k / VECTOR_SIZE], k % VECTOR_SIZE), item.begin + offset,
+                               true);
     }
 }
 
@@ -177,7 +178,7 @@ void main()
             + source_base;
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
             columns[k] = empty_column(item.begin);
-        take_columns(item);
+        accumulate_columns(item);
         write_columns(item, next < count);
     }
     report(next, mine.end);

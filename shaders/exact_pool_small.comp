@@ -204,8 +204,8 @@ void main()
                 uint count = again ? WINDOW_HEIGHT : fresh;
                 add_rows(sum, specials, tile.plane, window, begin, begin + count, step == 0 ? SIGN : 0);
             }
-            uvec3 there = min(specials, 1);
-            sum.specials = there.x * HAS_NAN | there.y * HAS_INFINITY | there.z * HAS_NEGATIVE_INFINITY;
+            uvec3 flags = min(specials, 1);
+            sum.specials = flags.x * HAS_NAN | flags.y * HAS_INFINITY | flags.z * HAS_NEGATIVE_INFINITY;
             if (column < output_size.z)
                 STORE_ELEMENT(values, row * output_size.z + column + values_base, value_of(sum, counted_of(window)))
         }

@@ -63,8 +63,8 @@ WindowRow window_row(bool covers, uint plane, uint z, uint y, uint column)
 {
     uint number = ((plane * window_count.x + z) * window_count.y + y) * window_count.z + column;
     uint address = plane * plane_stride + z * stride.x + y * stride.y + column * stride.z + source_base;
-    bool there = y < window_count.y && z < window_count.x && covers;
-    return WindowRow(column, there, number, address);
+    bool exists = y < window_count.y && z < window_count.x && covers;
+    return WindowRow(column, exists, number, address);
 }
 
 bool has_window(WindowRow row, uint c) { return row.covers && row.column + c < window_count.z; }

@@ -36,7 +36,7 @@ void take(inout State state, uint address, uint index)
 }
 
 // Accumulates a row of a window. Its first element, `index`, is at `address`; the row ends before `row_end`.
-void take_row(inout State state, uint address, uint index, uint row_end)
+void accumulate_row(inout State state, uint address, uint index, uint row_end)
 {
 #ifdef OUTPUTS_ONLY
     for (; VECTORS && index < row_end && row_end - index >= VECTOR_SIZE; index += VECTOR_SIZE, address += VECTOR_SIZE) {
@@ -61,7 +61,7 @@ State reduced(Window window)
     for (uint z = begin.x; z < end.x; z += min(dilation.x, end.x - z))
         for (uint y = begin.y; y < end.y; y += min(dilation.y, end.y - y)) {
             uint index = base + (z * size.y + y) * size.z;
-            take_row(state, origin + z * stride.x + y * stride.y, index, index + end.z - begin.z);
+            accumulate_row(state, origin + z * stride.x + y * stride.y, index, index + end.z - begin.z);
         }
     return state;
 }

@@ -3,7 +3,7 @@
 #extension GL_EXT_control_flow_attributes : require
 // Pooling over windows of any size, along one dimension. Windows with several dimensions need one dispatch per
 // dimension, a separable pass: along width, then height, then depth. A pass writes its results for the next one to an
-// intermediate: a word of bits for each maximum (two for 64 bits), and after all of these an index for each; or the
+// temporary: a word of bits for each maximum (two for 64 bits), and after all of these an index for each; or the
 // state of each sum.
 //
 // One invocation computes a tile: TILE windows, each STEP elements after the one before. The middle is the elements
@@ -45,8 +45,8 @@ layout(constant_id = 11) const uint STEP = 1;            // elements, `dilation`
 layout(constant_id = 12) const bool COPIES = false;      // a window is one element
 layout(constant_id = 13) const bool DILATED = false;     // the dilation or the spacing is not 1
 layout(constant_id = 14) const bool FLAT = false;        // rows of the input are one stride apart, and all are loaded
-layout(constant_id = 15) const bool TO_OUTPUTS = true;   // the last pass: write outputs, not intermediates
-layout(constant_id = 16) const bool INDEXED = false;     // intermediates have indices
+layout(constant_id = 15) const bool TO_OUTPUTS = true;   // the last pass: write outputs, not temporaries
+layout(constant_id = 16) const bool INDEXED = false;     // temporaries have indices
 layout(constant_id = 17) const bool SIDE_BY_SIDE = false;  // windows of a tile are neighbours in a row, four or more
 layout(constant_id = 18) const bool WHOLE = false;       // a row of outputs consists of whole groups
 layout(constant_id = 19) const bool SHARED_WORDS = false;  // several invocations write to one word
@@ -62,7 +62,7 @@ layout(constant_id = 23) const uint STRIDE_HEIGHT = 1;
 #endif
 // clang-format on
 
-// An intermediate has STATES_PER_VECTOR states in a vector. PUT_STATE sets state `i` of a local array of words;
+// A temporary has STATES_PER_VECTOR states in a vector. PUT_STATE sets state `i` of a local array of words;
 // GET_STATE loads state `i` of a vector.
 #ifndef HAS_INDEX
 const uint WORDS_OF_STATE = STATE_WORDS;
@@ -79,8 +79,8 @@ const uint WORDS_OF_STATE = WORDS_PER_ELEMENT;
 #endif
 const uint STATES_PER_VECTOR = 4 / WORDS_OF_STATE;
 
-// COLUMNS: neighbouring lines that an invocation computes together: those of a vector, or with WORDS those whose outputs
-// share a word. GROUP: windows that it stores together.
+// COLUMNS: number of neighbouring lines that an invocation computes together: those of a vector, or with WORDS those
+// whose outputs share a word. GROUP: number of windows that it stores together.
 #ifdef ROWS
 const uint COLUMNS = 1, GROUP = SIDE_BY_SIDE ? 4 : 1;
 #elif defined(WORDS)
@@ -89,14 +89,14 @@ const uint COLUMNS = ELEMENTS_PER_WORD, GROUP = COLUMNS;
 const uint COLUMNS = STATES_PER_VECTOR, GROUP = COLUMNS;
 #endif
 const uint COLUMN_WORDS = COLUMNS * WORDS_OF_STATE;
-const uint INTERMEDIATE_WORDS = GROUP * WORDS_OF_STATE;
+const uint TEMPORARY_WORDS = GROUP * WORDS_OF_STATE;
 const uint GROUP_WORDS = (GROUP * BITS + 31) / 32;
-layout(set = 0, binding = 2) buffer Values { uint values[]; };  // or the intermediate
+layout(set = 0, binding = 2) buffer Values { uint values[]; };  // or the temporary
 layout(set = 0, binding = 2) buffer ValueVectors { uvec4 value_vectors[]; };
 layout(set = 0, binding = 3) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 3) writeonly buffer IndexVectors { uvec4 index_vectors[]; };
 
-// A pass works on lines: a line is a row of the input, or a column of the intermediate along height or depth.
+// A pass works on lines: a line is a row of the input, or a column of the temporary along height or depth.
 layout(push_constant) uniform Push {
     uint size;           // elements of a line
     uint output_size;    // windows of a line
@@ -119,8 +119,8 @@ layout(push_constant) uniform Push {
     uint first_index;    // index of the first element
 #endif
 #else
-    uint row_count;      // rows of the intermediate at one position of the lines: 1 along height
-    uint source_indices; // words of the intermediate before its indices
+    uint row_count;      // rows of the temporary at one position of the lines: 1 along height
+    uint source_indices; // words of the temporary before its indices
 #endif
     uint source_base;    // address + source_base is the offset in the buffer, in elements or words
     uint values_base;
@@ -197,7 +197,7 @@ struct Tile {
     uint outer;
     uint line;        // where its first line begins in the buffer
     uint index_base;  // ROWS: the index of this line's first element
-    uint vector;      // else: of columns, from column `column` of row `row` of the intermediate at one position on
+    uint vector;      // else: of columns, from column `column` of row `row` of the temporary at one position on
     uint row;
     uint column;
     // Elements of a window that count for an average, or elements that share a gradient, along the other dimensions.
@@ -386,26 +386,26 @@ void grow_prefixes(Tile tile)
     }
 }
 
-// Stores a group of windows, and `found`, the indices of their winners in the input, or the divisors of their averages.
-// The first window is output number `number`, or this element of the intermediate; `left` windows are left in its row.
-void store(State group[GROUP], uint found[GROUP], uint number, uint left)
+// Stores a group of windows, and the indices of their winners in the input, or the divisors of their averages. The
+// first window is output number `number`, or this element of the temporary; `left` windows are left in its row.
+void store(State group[GROUP], uint index_or_divisor[GROUP], uint number, uint left)
 {
     if (!TO_OUTPUTS) {
-        uint words[INTERMEDIATE_WORDS], at = number * WORDS_OF_STATE + values_base;
+        uint words[TEMPORARY_WORDS], at = number * WORDS_OF_STATE + values_base;
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
             PUT_STATE(words, i, group[i])
-        [[unroll]] for (uint b = 0; b < INTERMEDIATE_WORDS / 4; ++b)
+        [[unroll]] for (uint b = 0; b < TEMPORARY_WORDS / 4; ++b)
             value_vectors[at / 4 + b] = uvec4(words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3]);
-        [[unroll]] for (uint i = INTERMEDIATE_WORDS / 4 * 4; i < INTERMEDIATE_WORDS; ++i)
+        [[unroll]] for (uint i = TEMPORARY_WORDS / 4 * 4; i < TEMPORARY_WORDS; ++i)
             values[at + i] = words[i];
     } else if (VALUES && SHARED_WORDS) {
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
             if (i < left)
-                STORE_ELEMENT(values, number + i + values_base, value_of(group[i], found[i]))
+                STORE_ELEMENT(values, number + i + values_base, value_of(group[i], index_or_divisor[i]))
     } else if (VALUES) {
         uint words[GROUP_WORDS], at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
-            PUT(words, i, value_of(group[i], found[i]))
+            PUT(words, i, value_of(group[i], index_or_divisor[i]))
         if (WHOLE && GROUP_WORDS % 4 == 0) {
             [[unroll]] for (uint b = 0; b < GROUP_WORDS / 4; ++b)
                 value_vectors[at / 4 + b] = uvec4(words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3]);
@@ -416,21 +416,21 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
         }
     }
     if (GROUP == 4 && (TO_OUTPUTS ? WHOLE && INDEX_WORDS == 1 : INDEXED)) {
-        index_vectors[(number + indices_base) / 4]
-            = uvec4(found[0], found[1 % GROUP], found[2 % GROUP], found[3 % GROUP]);
+        index_vectors[(number + indices_base) / 4] = uvec4(index_or_divisor[0], index_or_divisor[1 % GROUP],
+                                                           index_or_divisor[2 % GROUP], index_or_divisor[3 % GROUP]);
     } else if (TO_OUTPUTS ? INDEX_WORDS != 0 : INDEXED) {
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
             if (i < left) {
                 if (TO_OUTPUTS)
-                    STORE_INDEX(indices, number + i + indices_base, found[i])
+                    STORE_INDEX(indices, number + i + indices_base, index_or_divisor[i])
                 else
-                    indices[number + i + indices_base] = found[i];
+                    indices[number + i + indices_base] = index_or_divisor[i];
             }
     }
 }
 
 // The index of a window's winner in the input, or the divisor of its average.
-uint found_of(Tile tile, uint c, uint window, State state)
+uint index_or_divisor_of(Tile tile, uint c, uint window, State state)
 {
 #if defined(HAS_INDEX) && defined(ROWS)
     return tile.index_base + index_of(state);
@@ -452,7 +452,7 @@ uint found_of(Tile tile, uint c, uint window, State state)
 void store_windows(Tile tile, uint first, inout State suffix[COLUMNS], inout int at)
 {
     State loaded[COLUMNS], group[GROUP];
-    uint found[GROUP];
+    uint index_or_divisor[GROUP];
     int next = int(dilation);
     [[unroll]] for (uint k = 0; k < UNROLLED; ++k) {
         if (first + k > 0 && !COPIES) {
@@ -468,18 +468,18 @@ void store_windows(Tile tile, uint first, inout State suffix[COLUMNS], inout int
                 state = window_of(state, suffix[c]);
             uint i = (k * COLUMNS + c) % GROUP;
             group[i] = state;
-            found[i] = found_of(tile, c, tile.begin + (first + k) * spacing, state);
+            index_or_divisor[i] = index_or_divisor_of(tile, c, tile.begin + (first + k) * spacing, state);
         }
 #ifdef ROWS
         uint window = tile.begin + (first + k - (GROUP - 1)) * spacing;  // the first window of the group
         if (k % GROUP == GROUP - 1 && window < output_size)
-            store(group, found, tile.outer * pitch + window, output_size - window);
+            store(group, index_or_divisor, tile.outer * pitch + window, output_size - window);
 #else
         uint window = tile.begin + (first + k) * spacing;
         uint row = (tile.outer * output_size + window) * row_count + tile.row;
-        // A row of the intermediate may end with vectors that hold no outputs.
+        // A row of the temporary may end with vectors that hold no outputs.
         if (window < output_size && tile.column < width)
-            store(group, found, row * (TO_OUTPUTS ? width : pitch) + tile.column, width - tile.column);
+            store(group, index_or_divisor, row * (TO_OUTPUTS ? width : pitch) + tile.column, width - tile.column);
 #endif
     }
 }

@@ -31,7 +31,7 @@ layout(set = 0, binding = 2) writeonly buffer IndexVectors { uvec4 index_vectors
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 layout(set = 0, binding = 3) writeonly buffer ValueVectors { uvec4 value_vectors[]; };
 
-// Whether take_window() joins all elements of a window in a row of the ring to one operand.
+// Whether accumulate_window() joins all elements of a window in a row of the ring to one operand.
 const bool SINGLE = WINDOW_DEPTH * HELD_ROWS == 1 && WINDOW_WIDTH <= 8;
 #ifndef HAS_PAIRWISE_ADD
 #define combine_one combine
@@ -78,7 +78,7 @@ void begin_ring_row(uint plane, uint z, uint y)
 #ifdef HAS_PAIRWISE_ADD
 // Four sums of each eight elements, then the sum of all four: no element goes through more than 3 additions before
 // accumulate().
-void take_window(inout State state, uint first, uint index)
+void accumulate_window(inout State state, uint first, uint index)
 {
     [[unroll]] for (uint eight = 0; eight < (WINDOW_WIDTH + 7) / 8; ++eight) {
         uint begin = 8 * eight;
@@ -102,7 +102,7 @@ void take_window(inout State state, uint first, uint index)
     }
 }
 #else
-void take_window(inout State state, uint first, uint index)
+void accumulate_window(inout State state, uint first, uint index)
 {
     [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
         uint c = first + w * DILATION_WIDTH;
@@ -112,17 +112,17 @@ void take_window(inout State state, uint first, uint index)
 #endif
 
 // Accumulates the span of row (z, y) in the last row of the ring.
-void take_span(uint plane, uint z, uint y, uint left)
+void accumulate_span(uint plane, uint z, uint y, uint left)
 {
     uint width = y < size.y && z < size.x ? size.z : 0, index = row_index(plane, z, y) + left;
     uvec4 vectors[VECTORS_AND_ONE];
     load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, vectors);
     [[unroll]] for (uint c = 0; c < SPAN; ++c) {
-        bool taken = left + c < width;
-        operands[c] = or_neutral(operand_of(element_at(vectors, c)), taken);
+        bool is_element = left + c < width;
+        operands[c] = or_neutral(operand_of(element_at(vectors, c)), is_element);
     }
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
-        take_window(ring[LAST_ROW + k], k * STRIDE_WIDTH, index);
+        accumulate_window(ring[LAST_ROW + k], k * STRIDE_WIDTH, index);
 }
 
 // Moves the ring on by FRESH_ROWS, for windows whose first row is `top` of the input, and whose first depth is `front`.
@@ -133,7 +133,7 @@ void load_rows(uint plane, uint front, uint first_z, uint top, uint left)
         begin_ring_row(plane, first_z, SHARED ? top + r : first_inside(top, start_padding.y, DILATION_HEIGHT));
         for (uint d = 0; d < WINDOW_DEPTH; ++d) {
             for (uint h = 0; h < HELD_ROWS; ++h)
-                take_span(plane, front + d * DILATION_DEPTH, top + r + h * DILATION_HEIGHT, left);
+                accumulate_span(plane, front + d * DILATION_DEPTH, top + r + h * DILATION_HEIGHT, left);
         }
     }
 }

@@ -13,10 +13,10 @@
 #ifndef HAS_VECTORS
 // Accumulates elements `skipped` and later of a vector; earlier ones are accumulated already. Element 0 has index
 // `index`.
-void take_vector(inout State state, uvec4 vector, uint skipped, uint index)
+void accumulate_vector(inout State state, uvec4 vector, uint skipped, uint index)
 {
     [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k)
-        take_element(state, element_of(vector, k), index + k, k >= skipped);
+        accumulate_element(state, element_of(vector, k), index + k, k >= skipped);
 }
 #endif
 
@@ -64,7 +64,7 @@ State state_of_elements(Row row)
 #endif
         for (uint i = 0; i < IN_FLIGHT; ++i) {
             uint at = row.first + min(next + i * THREADS * VECTOR_SIZE, row.last);
-            take_vector(state, vectors[i], row.begin + next + i * THREADS * VECTOR_SIZE - at, at);
+            accumulate_vector(state, vectors[i], row.begin + next + i * THREADS * VECTOR_SIZE - at, at);
         }
     }
     return state;
@@ -74,7 +74,7 @@ State state_of_elements(Row row)
 
 // clang-format off: a table
 layout(constant_id = 12) const bool SHORT = false;           // rows are so short that extremes.glsl is slower
-layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // take_aligned_vectors() is faster
+layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // accumulate_aligned_vectors() is faster
 // clang-format on
 
 // Accumulates vectors that begin at multiples of 16 bytes, except at the ends, and some elements twice. Not for a sum
@@ -82,36 +82,36 @@ layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // take_aligned_vec
 //
 //   [ first ]                 [ last ]
 //       [ vector ] ... [ vector ]
-void take_aligned_vectors(inout State state, Row row)
+void accumulate_aligned_vectors(inout State state, Row row)
 {
     uint begin = row.address + row.first;
-    take_vector(state, load_vector(begin), 0, row.first);
+    accumulate_vector(state, load_vector(begin), 0, row.first);
     for (uint next = VECTOR_SIZE - begin % VECTOR_SIZE; next < row.last; next += VECTOR_SIZE)
-        take_vector(state, aligned_vector(begin + next), 0, row.first + next);
-    take_vector(state, load_vector(begin + row.last), 0, row.first + row.last);
+        accumulate_vector(state, aligned_vector(begin + next), 0, row.first + next);
+    accumulate_vector(state, load_vector(begin + row.last), 0, row.first + row.last);
 }
 
 // Not the loop for threads, with one load: SwiftShader keeps a loop of one iteration as a loop, which takes a quarter
 // more time. If elements have to be skipped, the last vector is outside of the loop.
-void take_vectors(inout State state, Row row)
+void accumulate_vectors(inout State state, Row row)
 {
     uint size = row.end - row.begin, looped = REPEATABLE ? size : size / VECTOR_SIZE * VECTOR_SIZE, next = 0;
     for (; next < looped; next += VECTOR_SIZE) {
         uint at = row.first + (REPEATABLE ? min(next, row.last) : next);
-        take_vector(state, load_vector(row.address + at), 0, at);
+        accumulate_vector(state, load_vector(row.address + at), 0, at);
     }
     uint last = row.first + row.last;
     if (!REPEATABLE && next < size)
-        take_vector(state, load_vector(row.address + last), row.begin + next - last, last);
+        accumulate_vector(state, load_vector(row.address + last), row.begin + next - last, last);
 }
 
 State state_of_elements(Row row)
 {
     State state = empty_from(row.first);
     if (REPEATABLE && ALIGNED_INSIDE)
-        take_aligned_vectors(state, row);
+        accumulate_aligned_vectors(state, row);
     else
-        take_vectors(state, row);
+        accumulate_vectors(state, row);
     return state;
 }
 

@@ -35,11 +35,11 @@ class Limits:
     # Numbers that we chose for a class of devices.
 
     partial_bytes: int = 1 << 20
-    """Maximum of bytes of the partials of a first pass, or a sixteenth of the source's if that is more; exceeded only
-    if one output has more. At most a segment."""
-    intermediate_bytes: int = 16 << 20
-    """Maximum of bytes of the intermediates between a kernel's dispatches, or a sixteenth of the source's; for
-    separable passes also of the outputs'."""
+    """Maximum of bytes of the partials of a first pass, or a sixteenth of the source's bytes if that is more; at most a
+    segment. Exceeded only if one output has more partials."""
+    temporary_bytes: int = 16 << 20
+    """Maximum of bytes of the temporaries between a kernel's dispatches, or a sixteenth of the source's bytes; for
+    separable passes also of the outputs' bytes."""
     dispatch_elements: int = 1 << 24
     """Approximate maximum of elements per dispatch, so that a slow device of the class finishes within 200 ms."""
     dispatch_count: int = 2048

@@ -77,22 +77,22 @@ def lower(
     elements = sum([one.elements for one in kernels])
     dispatches, partial_bytes = _cut(desc, kernels, plan_limits, elements)
     _check_loads(desc, dispatches, plan_limits)
-    intermediates = _intermediates(problems) + sum([one.intermediates for one in kernels], ())
+    temporaries = _temporaries(problems) + sum([one.temporaries for one in kernels], ())
     names = dict.fromkeys([dispatch.shader.variant for dispatch in dispatches])
-    mapping = [f"{name}: {DESCRIPTIONS[name]}" for name in names]
+    choice = [f"{name}: {DESCRIPTIONS[name]}" for name in names]
     passed_over |= {
         one.name: "no part within the segments fits it" for one in kernels if not names.keys() & one.variants
     }
     if any(isinstance(problem.domain, Axes) and problem.domain.are_windows for problem in problems):
-        mapping.append("as a reduction: the elements of a window are contiguous, and in no other window")
-    mapping += [f"not {name}: {why}" for name, why in passed_over.items() if name not in names]
-    return Plan(desc, flags, plan_limits, dispatches, elements, memory, intermediates, partial_bytes, tuple(mapping))
+        choice.append("as a reduction: the elements of a window are contiguous, and in no other window")
+    choice += [f"not {name}: {why}" for name, why in passed_over.items() if name not in names]
+    return Plan(desc, flags, plan_limits, dispatches, elements, memory, temporaries, partial_bytes, tuple(choice))
 
 
 def _segment_size_of(
     desc: OperatorDesc, limits: Limits, memory: tuple[int, ...]
 ) -> Callable[[Source | OutputTensor], int]:
-    """A function from a tensor of an operator, or an intermediate, to the elements of its full segments."""
+    """A function from a tensor of an operator, or a temporary, to the elements of its full segments."""
     first = {Role.INPUT: 0, Role.OUTPUT: len(desc.inputs)}
 
     def segment_size(of: Source | OutputTensor) -> int:
@@ -102,9 +102,9 @@ def _segment_size_of(
     return segment_size
 
 
-def _intermediates(problems: Sequence[Problem]) -> tuple[TensorDesc, ...]:
+def _temporaries(problems: Sequence[Problem]) -> tuple[TensorDesc, ...]:
     """The tensors that one problem writes for another."""
-    between = [output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE]
+    between = [output for problem in problems for output in problem.outputs if output.role is Role.TEMPORARY]
     return tuple([output.tensor for output in sorted(between, key=lambda output: output.number)])
 
 
@@ -146,17 +146,17 @@ def _chosen(
     desc: OperatorDesc, problems: Sequence[Problem], limits: Limits, kernel_name: str | None
 ) -> tuple[list[Kernel], dict[str, str]]:
     """The kernels of all problems, and why others were passed over."""
-    kernels, passed_over, first_intermediate = [], dict[str, str](), len(_intermediates(problems))
+    kernels, passed_over, first_temporary = [], dict[str, str](), len(_temporaries(problems))
     for problem in problems:
         # `kernel_name` may be a kernel of another problem's domain.
         kinds = _kernels_of(problem)
         others = {kind.name for other in problems for kind in _kernels_of(other) if kind not in kinds}
-        candidates = [kind(problem, limits, first_intermediate) for kind in kinds]
+        candidates = [kind(problem, limits, first_temporary) for kind in kinds]
         kernel, not_chosen = _choose(desc, candidates, None if kernel_name in others else kernel_name)
         kernels.append(kernel)
         passed_over |= not_chosen
-    if sum([bool(kernel.intermediates) for kernel in kernels]) > 1:
-        raise NotImplementedError("intermediates of two kernels would have the same numbers")
+    if sum([bool(kernel.temporaries) for kernel in kernels]) > 1:
+        raise NotImplementedError("temporaries of two kernels would have the same numbers")
     return kernels, passed_over
 
 

@@ -108,7 +108,7 @@ class Dispatch:
     loads: int
     """Maximum of loads per invocation, as `Limits.invocation_loads` counts them."""
     outputs: range
-    """The problem's outputs that it writes, or writes partials or intermediates for."""
+    """The problem's outputs that it writes, or writes partials or temporaries for."""
 
     @property
     def has_status(self) -> bool:
@@ -128,18 +128,18 @@ class Plan:
     """Approximate number of elements that all dispatches load."""
     memory: tuple[int, ...]
     """Bytes of a full segment of each input and output."""
-    intermediates: tuple[TensorDesc, ...]
+    temporaries: tuple[TensorDesc, ...]
     """Tensors that dispatches write for later ones."""
     partial_bytes: int
     """Bytes of the partials between a first and a second pass."""
-    mapping: tuple[str, ...]
+    kernel_choice: tuple[str, ...]
     """The chosen kernels with descriptions, then kernels that were passed over, with reasons."""
 
     @cached_property
-    def scratch(self) -> tuple[tuple[int, ...], ...]:
-        """The bytes of each segment of every intermediate, and those of the partials, if there are any."""
+    def workspace(self) -> tuple[tuple[int, ...], ...]:
+        """The bytes of each segment of every temporary, and those of the partials, if there are any."""
         partials = [(self.partial_bytes,)] if self.partial_bytes else []
-        between = [segment_sizes(tensor, self.limits.full_segment(tensor)) for tensor in self.intermediates]
+        between = [segment_sizes(tensor, self.limits.full_segment(tensor)) for tensor in self.temporaries]
         return (*between, *partials)
 
     @property
@@ -148,8 +148,8 @@ class Plan:
         kernels = Counter(dispatch.shader.module for dispatch in self.dispatches)
         runs = ", ".join(f"{count} x {module}" for module, count in kernels.items())
         partials = f", {self.partial_bytes} bytes of partials" if self.partial_bytes else ""
-        between = sum(tensor.size_in_bytes for tensor in self.intermediates)
-        partials += f", {between} bytes in between" if between else ""
+        between = sum(tensor.size_in_bytes for tensor in self.temporaries)
+        partials += f", {between} bytes of temporaries" if between else ""
         return f"{self.desc.summary}: {runs}{partials}"
 
     def bytes_of(self, dispatch: Dispatch) -> int:
@@ -171,9 +171,9 @@ class Plan:
         inputs = len(self.desc.inputs)
         match binding.role:
             case Role.PARTIALS:
-                return self.scratch[-1]
-            case Role.INTERMEDIATE:
-                return self.scratch[binding.tensor]
+                return self.workspace[-1]
+            case Role.TEMPORARY:
+                return self.workspace[binding.tensor]
             case Role.INPUT:
                 return segment_sizes(self.desc.inputs[binding.tensor], self.memory[binding.tensor])
             case Role.OUTPUT:
@@ -182,7 +182,12 @@ class Plan:
     def __str__(self) -> str:
         """The plan within 100 columns, without values of 0, and with only the first dispatches."""
         flags = [("", f"{self.flags}")] if self.flags else []
-        paragraphs = [("", f"{self.desc}"), *flags, ("", f"{self.limits}"), *(("", text) for text in self.mapping)]
+        paragraphs = [
+            ("", f"{self.desc}"),
+            *flags,
+            ("", f"{self.limits}"),
+            *(("", text) for text in self.kernel_choice),
+        ]
         for number, dispatch in enumerate(self.dispatches[:_SHOWN], 1):
             shader = dispatch.shader
             paragraphs.append((f"{number}. ", f"{shader.module}: {shader.constants}"))

@@ -230,7 +230,7 @@ class Role(enum.Enum):
 
     INPUT = enum.auto()
     OUTPUT = enum.auto()
-    INTERMEDIATE = enum.auto()
+    TEMPORARY = enum.auto()
     """A tensor that one dispatch writes and a later one reads, for the same problem or another."""
     PARTIALS = enum.auto()
     """The partials that a first pass writes for combine.comp."""
@@ -363,7 +363,7 @@ _MOST_BATCHES = 256
 
 def _with_copies(problems: Sequence[Problem]) -> Iterator[Problem]:
     """The problems, after copies of inputs whose (batch, channel) planes have several strides."""
-    number = sum(output.role is Role.INTERMEDIATE for problem in problems for output in problem.outputs)
+    number = sum(output.role is Role.TEMPORARY for problem in problems for output in problem.outputs)
     for problem in problems:
         source, domain = problem.source, problem.domain
         if not isinstance(domain, (Windows, CoveringWindows)) or not _lies_apart(source):
@@ -372,7 +372,7 @@ def _with_copies(problems: Sequence[Problem]) -> Iterator[Problem]:
         packed = TensorDesc(source.data_type, source.sizes)
         yield copy_of(problem.sources[0], packed, number)
         stride = (*domain.stride[: 5 - source.rank], *packed.element_strides[2:])
-        sources = Source(packed, Role.INTERMEDIATE, number), *problem.sources[1:]
+        sources = Source(packed, Role.TEMPORARY, number), *problem.sources[1:]
         yield replace(problem, sources=sources, domain=replace(domain, stride=stride))
         number += 1
 
@@ -383,8 +383,8 @@ def _lies_apart(source: TensorDesc) -> bool:
 
 
 def copy_of(source: Source, packed: TensorDesc, number: int) -> Problem:
-    """A copy to intermediate `number`: a maximum over no axes."""
-    outputs = (OutputTensor(packed, Result.VALUE, Role.INTERMEDIATE, number),)
+    """A copy to temporary `number`: a maximum over no axes."""
+    outputs = (OutputTensor(packed, Result.VALUE, Role.TEMPORARY, number),)
     return Problem((source,), Axes.of(source.tensor, ()), Selection(), outputs)
 
 
@@ -404,7 +404,7 @@ def _arg(desc: ArgOperatorDesc) -> tuple[Problem, ...]:
 
 
 # If the last axes have larger strides than the first ones, they are reduced first, so that each segment is read once.
-# The first of equal elements still wins. The intermediate has at most a sixteenth of the elements.
+# The first of equal elements still wins. The temporary has at most a sixteenth of the elements.
 _FEWEST_STEPS = 16
 
 
@@ -419,11 +419,11 @@ def _reduce(desc: ReduceOperatorDesc) -> tuple[Problem, ...]:
     if not (is_ordered and first and steps >= _FEWEST_STEPS):
         return _over_axes(desc, accumulator, Result.VALUE)
     between = source.packed(source.data_type, tuple([1 if i in last else n for i, n in enumerate(source.sizes)]))
-    maxima = (OutputTensor(between, Result.VALUE, Role.INTERMEDIATE),)
+    maxima = (OutputTensor(between, Result.VALUE, Role.TEMPORARY),)
     outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
     return (
         Problem((Source(source),), Axes.of(source, last), accumulator, maxima),
-        Problem((Source(between, Role.INTERMEDIATE),), Axes.of(between, first), accumulator, outputs),
+        Problem((Source(between, Role.TEMPORARY),), Axes.of(between, first), accumulator, outputs),
     )
 
 
@@ -489,24 +489,24 @@ def _quantized_average_pooling(desc: QuantizedLinearAveragePoolingOperatorDesc) 
     sum_type = DataType.INT32 if source.data_type is DataType.INT8 else DataType.UINT32
     windows = Windows.of(source, desc.windows, include_padding=desc.include_padding)
     sums = TensorDesc(sum_type, target.sizes)
-    first = _over_windows(source, windows, Integer(), (OutputTensor(sums, Result.INDEX, Role.INTERMEDIATE),))
+    first = _over_windows(source, windows, Integer(), (OutputTensor(sums, Result.INDEX, Role.TEMPORARY),))
     zero_points = desc.input_zero_point_tensor, desc.output_zero_point_tensor
     domain = Requantized(windows, desc.channels, (zero_points[0] is not None, zero_points[1] is not None))
     parameters = [Source(tensor, number=i) for i, tensor in enumerate(desc.inputs)][1:]
     written, after = _packed_first(OutputTensor(target, Result.VALUE), 1)
-    sources = (Source(sums, Role.INTERMEDIATE), *parameters)
+    sources = (Source(sums, Role.TEMPORARY), *parameters)
     return first, Problem(sources, domain, Integer(), (written,)), *after
 
 
 def _packed_first(output: OutputTensor, number: int) -> tuple[OutputTensor, tuple[Problem, ...]]:
-    """An output for a kernel that writes packed tensors; if it is not packed, an intermediate and its copy."""
+    """An output for a kernel that writes packed tensors; if it is not packed, a temporary and its copy."""
     if output.tensor.is_packed:
         return output, ()
     packed = TensorDesc(output.tensor.data_type, output.tensor.sizes)
     target = replace(output, result=Result.VALUE)
-    source = Source(packed, Role.INTERMEDIATE, number)
+    source = Source(packed, Role.TEMPORARY, number)
     copy = Problem((source,), Axes.of(packed, ()), Selection(), (target,))
-    return replace(output, tensor=packed, role=Role.INTERMEDIATE, number=number), (copy,)
+    return replace(output, tensor=packed, role=Role.TEMPORARY, number=number), (copy,)
 
 
 @problems_of.register
@@ -533,11 +533,11 @@ def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
     if indices is not None and indices.is_packed:
         return (Problem((Source(gradient), Source(indices, number=1)), covering, Sum(), outputs),)
     maxima = TensorDesc(DataType.UINT32 if indices is None else indices.data_type, gradient.sizes)
-    between = Source(maxima, Role.INTERMEDIATE)
+    between = Source(maxima, Role.TEMPORARY)
     if indices is None:
-        intermediates = (OutputTensor(maxima, Result.INDEX, Role.INTERMEDIATE),)
+        temporaries = (OutputTensor(maxima, Result.INDEX, Role.TEMPORARY),)
         windows = Windows.of(desc.input_tensor, desc.windows)
-        first = _over_windows(desc.input_tensor, windows, Selection(), intermediates)
+        first = _over_windows(desc.input_tensor, windows, Selection(), temporaries)
         return first, Problem((Source(gradient, number=1), between), covering, Sum(), outputs)
     first = copy_of(Source(indices, number=1), maxima, 0)
     return first, Problem((Source(gradient), between), covering, Sum(), outputs)
@@ -577,7 +577,7 @@ def _top_k(desc: TopK1OperatorDesc) -> tuple[Problem, ...]:
         sizes, strides = (tuple([of[i] for i in order]) for of in (tensor.sizes, tensor.element_strides))
         packed = TensorDesc(tensor.data_type, sizes)
         before.append(copy_of(Source(TensorDesc(tensor.data_type, sizes, strides)), packed, 0))
-        source = Source(packed, Role.INTERMEDIATE, 0)
+        source = Source(packed, Role.TEMPORARY, 0)
         lines = Dim(math.prod(sizes[:-1]), sizes[-1]), Dim(1, 0), Dim(sizes[-1], 1)
     for output in outputs:
         target, copies = _packed_first(output, len(before) + len(after))
@@ -620,7 +620,7 @@ def _cumulative(desc: CumulativeOperatorDesc) -> tuple[Problem, ...]:
         lines = [_by_line(packed, desc.axis)] * 2
         if not desc.input_tensor.is_packed:
             before.append(copy_of(source, packed, 0))
-            source = Source(packed, Role.INTERMEDIATE)
+            source = Source(packed, Role.TEMPORARY)
         output, after = _packed_first(output, len(before))
     of_source, of_target = ((*(Dim(1, 0),) * (3 - len(dims)), *dims) for dims in lines)
     descending = desc.axis_direction is AxisDirection.DECREASING

@@ -68,20 +68,20 @@ class CompiledOperator:
         self._steps: OrderedDict[tuple[Any, ...], tuple[KpStep, ...]] = OrderedDict()
 
     def _planned(self, limits: Limits, memory: tuple[int, ...] = ()) -> Plan:
-        """A plan whose tensors and scratch memory fit the device."""
+        """A plan whose tensors and workspace fit the device."""
         plan = lower(self.desc, limits, self._kernel, self.flags, memory)
-        scratch_bytes = sum(tensor.size_in_bytes for tensor in plan.intermediates) + plan.partial_bytes
-        self._engine.kompute.check_fits(self._tensor_bytes + scratch_bytes)
+        workspace_bytes = sum(tensor.size_in_bytes for tensor in plan.temporaries) + plan.partial_bytes
+        self._engine.kompute.check_fits(self._tensor_bytes + workspace_bytes)
         return plan
 
     def _prepare(self) -> set[Buffer[KpBuffer]]:
         """Creates the buffers of a first call with arrays, and the pipelines bound to them; returns the buffers."""
         read = [DeviceTensor(self.device, desc)._segments for desc in self.desc.inputs]
         written = [DeviceTensor(self.device, desc)._segments for desc in self.desc.outputs]
-        scratch = [*map(self._engine.allocate, self.plan.scratch)]
+        workspace = [*map(self._engine.allocate, self.plan.workspace)]
         if len(self.plan.dispatches) <= RECORDED_STEPS:
-            self._engine.record(self._recall(self.plan, read, written, scratch), read, written)
-        return {part.buffer for segments in (*read, *written, *scratch) for part in segments.slices}
+            self._engine.record(self._recall(self.plan, read, written, workspace), read, written)
+        return {part.buffer for segments in (*read, *written, *workspace) for part in segments.slices}
 
     def __call__(self, *inputs: Any, out: DeviceTensor | Sequence[DeviceTensor] | None = None) -> Any:
         """Runs the operator.
@@ -129,10 +129,10 @@ class CompiledOperator:
             memory = tuple([tensor._full_segment for tensor in (*sources, *targets)])
             plan = self.plan if memory == self.plan.memory else self._plan_of_views(memory)
             read, written = [tensor._segments for tensor in sources], [tensor._segments for tensor in targets]
-            scratch = [*map(self._engine.allocate, plan.scratch)]
-            steps = self._recall(plan, read, written, scratch)
+            workspace = [*map(self._engine.allocate, plan.workspace)]
+            steps = self._recall(plan, read, written, workspace)
             uploads = [segments for x, source, segments in zip(inputs, sources, read, strict=True) if source is not x]
-            self._engine.enqueue(steps, (*read, *written, *scratch), uploads, written)
+            self._engine.enqueue(steps, (*read, *written, *workspace), uploads, written)
             if self._can_be_shorter and any(step.timing.is_too_slow for step in steps):
                 self._shorten(steps)
             if verify:
@@ -220,19 +220,19 @@ class CompiledOperator:
             self._steps.clear()
 
     def _recall(
-        self, plan: Plan, read: Sequence[Segments], written: Sequence[Segments], scratch: Sequence[Segments]
+        self, plan: Plan, read: Sequence[Segments], written: Sequence[Segments], workspace: Sequence[Segments]
     ) -> tuple[KpStep, ...]:
-        """The steps of a plan for tensors and scratch memory at these places, cached or new."""
-        places = [(s.buffer, s.offset) for segments in (*read, *written, *scratch) for s in segments.slices]
+        """The steps of a plan for tensors and workspace at these places, cached or new."""
+        places = [(s.buffer, s.offset) for segments in (*read, *written, *workspace) for s in segments.slices]
         key = (plan.memory, *places)
         steps = self._steps.pop(key, None)
         if steps is None:
-            partials = len(plan.intermediates)
+            partials = len(plan.temporaries)
             by_role = {
                 Role.INPUT: read,
                 Role.OUTPUT: written,
-                Role.INTERMEDIATE: scratch[:partials],
-                Role.PARTIALS: scratch[partials:],
+                Role.TEMPORARY: workspace[:partials],
+                Role.PARTIALS: workspace[partials:],
             }
             steps = tuple([self._step(plan, dispatch, by_role) for dispatch in plan.dispatches])
         if len(steps) <= RECORDED_STEPS:

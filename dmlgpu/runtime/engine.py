@@ -19,7 +19,7 @@ from dmlgpu.runtime.tuning import SMALL_COPY_BYTES, tensor_memory
 
 @dataclass(eq=False)
 class Segments:
-    """The slices of buffers that hold a tensor, or scratch memory of a call."""
+    """The slices of buffers that hold a tensor, or the workspace of a call."""
 
     slices: list[Slice[KpBuffer]]
     computed: bool = True
@@ -39,7 +39,7 @@ class Engine:
 
     Attributes:
         kompute: runs steps.
-        memory: the allocator of tensors and of scratch memory.
+        memory: the allocator of tensors and workspaces.
         batches: the active batches; while there are any, steps stay pending.
     """
 
@@ -63,7 +63,7 @@ class Engine:
     # Memory
 
     def allocate(self, sizes: Iterable[int]) -> Segments:
-        """Memory for a tensor, or scratch memory of a call: one segment for each of `sizes`, in bytes.
+        """Memory for a tensor, or the workspace of a call: one segment for each of `sizes`, in bytes.
 
         Raises:
             OutOfMemoryError: it does not fit, even after pending steps have run and empty buffers were freed.

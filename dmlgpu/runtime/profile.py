@@ -38,7 +38,7 @@ class Event:
     """Descriptor of a call, a plan or a dispatch."""
     bytes: int = 0
     """Bytes copied or allocated. For a dispatch its share of all bytes that its call reads and writes; each tensor and
-    all scratch memory count once for reading and once for writing."""
+    each workspace count once for reading and once for writing."""
     elements: int = 0
     """Approximate number of elements that a dispatch loads."""
     group_count: int = 0
@@ -59,9 +59,9 @@ class Memory:
     at: float
     """Seconds since the profile began."""
     buffer_bytes: int
-    """Bytes of all buffers: of tensors, of scratch memory, and kept for later calls."""
+    """Bytes of all buffers: of tensors, of workspaces, and kept for later calls."""
     tensor_bytes: int
-    """Bytes of these that tensors and scratch memory use."""
+    """Bytes of these that tensors and workspaces use."""
 
 
 class Profile:

@@ -19,7 +19,7 @@ SUBMISSION_SECONDS = 0.2
 _MEASURED_SECONDS = 0.001
 
 B = TypeVar("B")
-# A buffer, and the offset in it where a segment of a tensor, or scratch memory, begins. Ranges that begin at two places
+# A buffer, and the offset in it where a segment of a tensor, or of a workspace, begins. Ranges that begin at two places
 # never overlap, so steps share memory only if they name the same place.
 Place = tuple[B, int]
 

@@ -236,7 +236,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
             "outputs       the range of output elements that a dispatch computes",
             "segment       a part of a tensor that is too large for one buffer",
             "partials      partial results of each output, which the second pass combines",
-            "intermediate  a tensor that one dispatch writes and a later one reads",
+            "temporary     a tensor that one dispatch writes and a later one reads",
             "word          32 bits",
         ),
     )
@@ -553,7 +553,7 @@ def _explain(args: argparse.Namespace) -> int:
         plan = dmlgpu.explain(desc, device=device, flags=flags, kernel=args.kernel)
     console.print(escape(str(desc)), soft_wrap=True)
     kernels = Table("Kernel", "What it does, or why it was not chosen", box=SIMPLE_HEAD, pad_edge=False)
-    for line in plan.mapping:
+    for line in plan.kernel_choice:
         name, _, text = line.partition(": ")
         kernels.add_row(escape(name), escape(text))
     console.print(kernels)
@@ -566,10 +566,10 @@ def _explain(args: argparse.Namespace) -> int:
         console.print(f"and {len(plan.dispatches) - _DISPATCHES:,} more dispatches")
     tensors = [*desc.inputs, *desc.outputs]
     sizes = " and ".join(_bytes(tensor.size_in_bytes) for tensor in tensors)
-    intermediate_bytes = sum(tensor.size_in_bytes for tensor in plan.intermediates)
-    between = [("partials", plan.partial_bytes), ("intermediates", intermediate_bytes)]
-    scratch = "".join(f", {name} of {_bytes(size)}" for name, size in between if size)
-    console.print(f"Tensors of {sizes}{scratch}.")
+    temporary_bytes = sum(tensor.size_in_bytes for tensor in plan.temporaries)
+    between = [("partials", plan.partial_bytes), ("temporaries", temporary_bytes)]
+    memory = "".join(f", {name} of {_bytes(size)}" for name, size in between if size)
+    console.print(f"Tensors of {sizes}{memory}.")
     return 0
 
 

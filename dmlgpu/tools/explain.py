@@ -42,7 +42,7 @@ _WORDS: dict[str, Mapping[str, Any]] = {
 # Types in which sums and means are computed; `dtype` of other functions is the type of indices.
 _SUMMED = {data_type.name: data_type for data_type in SELECTED_TYPES if data_type is not DataType.FLOAT64}
 _DTYPES = {"mean": {name: _SUMMED[name] for name in ("FLOAT32", "FLOAT16")}, "prod": _SUMMED, "sum": _SUMMED}
-# Arguments that are one number.
+# Arguments whose value is one number.
 _NUMBERS = "p", "k", "roi_count", "spatial_scale"
 # The arguments of `of` in **window, and their defaults.
 _WINDOW = dict.fromkeys(WINDOW_FIELDS) | {"include_padding": False, "p": 2}
@@ -198,7 +198,7 @@ def _bound(plan: Plan, dispatch: Dispatch, written: bool) -> str:
     names = {
         Role.INPUT: plan.desc.input_fields,
         Role.OUTPUT: plan.desc.output_fields,
-        Role.INTERMEDIATE: tuple(f"intermediate {number}" for number in range(len(plan.intermediates))),
+        Role.TEMPORARY: tuple(f"temporary {number}" for number in range(len(plan.temporaries))),
         Role.PARTIALS: ("partials",),
     }
     texts = []

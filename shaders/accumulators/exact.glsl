@@ -386,8 +386,8 @@ Bits value_of(Long sum, uint count)
             rest = rest << 2 | high >> 30;
             high = high << 2 | middle >> 30;
             middle <<= 2;
-            uint taken = 4 * root + 1, less = rest - taken;
-            bool one = rest >= taken;
+            uint subtrahend = 4 * root + 1, less = rest - subtrahend;
+            bool one = rest >= subtrahend;
             rest = one ? less : rest;
             root = root << 1 | uint(one);
         }

@@ -107,7 +107,7 @@ void accumulate(inout State state, Operand operand, uint index)
 
 // All elements of a vector have one shift; their sum is added to the state once.
 #define HAS_VECTORS
-void take_vector(inout State state, uvec4 vector, uint skipped, uint index)
+void accumulate_vector(inout State state, uvec4 vector, uint skipped, uint index)
 {
     Operand operands[VECTOR_SIZE];
     [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k) {

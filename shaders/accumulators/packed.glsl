@@ -10,7 +10,7 @@ Column empty_column(uint index)
     first_index = index;
     return 0;
 }
-void take_element(inout Column column, Bits bits, uint index, bool taken)
+void accumulate_element(inout Column column, Bits bits, uint index, bool is_element)
 {
     uint offset = index - first_index;
     uint reversed = ~offset & OFFSETS;

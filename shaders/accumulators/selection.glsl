@@ -29,7 +29,7 @@
 //   HAS_PAIRWISE_ADD, joined(a, b), combine_one(a, b)      sums: one operand for two, and combine(a, b) if b is a
 //                              state_of()
 //   divided(operand, by)       sums: the operand divided by a count, for gradients
-//   HAS_VECTORS, take_vector(state, vector, skipped, index)   sums and LOG_SUM_EXP: instead of the one in rows.comp
+//   HAS_VECTORS, accumulate_vector(state, vector, skipped, index)   sums and LOG_SUM_EXP: replaces that of rows.comp
 //   HAS_SHIFT, greater(a, b), greatest_of(vector), prepare(state, greatest)     LOG_SUM_EXP: prepare() is called before
 //                              the elements of several loads are accumulated
 

@@ -111,7 +111,7 @@ const uint STATE_WORDS = 4;
 
 // Accumulates elements `skipped` and later of a vector: adds them two by two, then their sum to the state.
 #define HAS_VECTORS
-void take_vector(inout State state, uvec4 vector, uint skipped, uint index)
+void accumulate_vector(inout State state, uvec4 vector, uint skipped, uint index)
 {
     precise vec4 sums = vec4(0.0);
     [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k) {

@@ -3,12 +3,12 @@
 // Whether the winner's bits are written, and so loaded again.
 const bool RELOADED = TO_PARTIALS || VALUES;
 
-// Accumulates an element, if it is `taken` or the accumulator is REPEATABLE.
-void take_element(inout State state, Bits bits, uint index, bool taken)
+// Accumulates an element. Without `is_element` it is one that was accumulated before: skipped unless REPEATABLE.
+void accumulate_element(inout State state, Bits bits, uint index, bool is_element)
 {
     Operand operand = operand_of(bits);
     if (!REPEATABLE)
-        operand = or_neutral(operand, taken);
+        operand = or_neutral(operand, is_element);
     accumulate(state, operand, index);
 }
 

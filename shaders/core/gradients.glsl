@@ -10,7 +10,7 @@ layout(set = 0, binding = 3) readonly buffer Maxima { uint maxima[]; };
 const uint MAXIMA_WORDS = INDEX_WORDS == 2 ? 2 : 1;
 uint maximum_at(uint at)
 {
-    return given_index(maxima[at * MAXIMA_WORDS], maxima[at * MAXIMA_WORDS + MAXIMA_WORDS - 1]);
+    return index_of_words(maxima[at * MAXIMA_WORDS], maxima[at * MAXIMA_WORDS + MAXIMA_WORDS - 1]);
 }
 #endif
 

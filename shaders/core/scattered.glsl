@@ -59,7 +59,7 @@ uint indices_base, indices_first, indices_count;
 uvec4 size, indices_stride;
 
 // The index at a word.
-uint index_at(uint word) { return given_index(indices[word], indices[word + INDEX_WORDS - 1]); }
+uint index_at(uint word) { return index_of_words(indices[word], indices[word + INDEX_WORDS - 1]); }
 
 // The indices of elements `number` to `number` + 3. Those past the last element may have any value.
 uvec4 indices_of(uint number)
@@ -70,7 +70,8 @@ uvec4 indices_of(uint number)
         index = index_vectors[vector];
     else if (PACKED) {
         uvec4 a = index_vectors[vector], b = index_vectors[vector + 1];
-        index = uvec4(given_index(a.x, a.y), given_index(a.z, a.w), given_index(b.x, b.y), given_index(b.z, b.w));
+        index = uvec4(index_of_words(a.x, a.y), index_of_words(a.z, a.w), index_of_words(b.x, b.y),
+                      index_of_words(b.z, b.w));
     } else {
         [[unroll]] for (uint k = 0; k < 4; ++k) {
             uint address = address_of(number + k, size, indices_stride);

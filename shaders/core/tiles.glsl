@@ -42,14 +42,14 @@ Tile tile_number(uint item, Tiles tiles)
     return Tile(plane, slab - plane * tiles.size.x, row - slab * tiles.size.y, left, row, end);
 }
 
-// STORE_OF_TILE writes output `k` of a tile's row, which is element `at` of the buffer, if it is `there`; neighbouring
+// STORE_OF_TILE writes output `k` of a tile's row, which is element `at` of the buffer, if `is_output`; neighbouring
 // outputs follow each other. `filled` keeps outputs until their word is full; with WHOLE_VECTORS, where tiles and rows
-// of outputs consist of vectors, until their vector is. Each output has a branch: llvmpipe spills registers if all
+// of outputs consist of vectors, until their vector is full. Each output has a branch: llvmpipe spills registers if all
 // outputs of a row are computed before the first branch.
-#define STORE_OF_TILE(words, vectors, filled, k, at, bits, there) \
+#define STORE_OF_TILE(words, vectors, filled, k, at, bits, is_output) \
     { \
         PUT(filled, (k) % VECTOR_SIZE, bits) \
-        if (there) { \
+        if (is_output) { \
             if (WHOLE_VECTORS && ((k) + 1) % VECTOR_SIZE == 0) \
                 (vectors)[(at) / VECTOR_SIZE] = uvec4((filled)[0], (filled)[1], (filled)[2], (filled)[3]); \
             if (!WHOLE_VECTORS && (BITS >= 32 || SHARED_WORDS)) \

@@ -42,7 +42,7 @@ Bits element_of(uvec4 vector, uint i)
 const uint NONE = 0xFFFFFFFFu;  // no element has this index: a tensor has at most 2^32 - 1 elements
 
 // An index of the input, of one word or two; NONE if it is 2^32 or more.
-uint given_index(uint low, uint high) { return INDEX_WORDS != 2 || high == 0 ? low : NONE; }
+uint index_of_words(uint low, uint high) { return INDEX_WORDS != 2 || high == 0 ? low : NONE; }
 
 // Writes number `at` of an array of indices.
 #define STORE_INDEX(words, at, index) \

@@ -313,8 +313,8 @@ def test_indices_save_the_first_pass(device):
         for indices in (None, TensorDesc(UINT64, (2, 3, 14, 14)), TensorDesc(UINT64, (2, 3, 14, 14), (1, 2, 6, 84)))
     )
     assert len(packed.dispatches) == len(without.dispatches) - 1 == len(strided.dispatches) - 1 == 1
-    assert not packed.intermediates
-    assert strided.intermediates == (TensorDesc(UINT64, (2, 3, 14, 14)),)
+    assert not packed.temporaries
+    assert strided.temporaries == (TensorDesc(UINT64, (2, 3, 14, 14)),)
 
 
 @pytest.mark.parametrize("kernel", ["pool_backward", "pool_backward_small"])

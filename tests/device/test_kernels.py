@@ -77,7 +77,7 @@ def test_it_is_in_the_plan(name, limits):
     assert plan.dispatches[0].shader.variant in {name, "reduce"}
     if limits is not LOWERED:
         assert [dispatch.shader.variant for dispatch in plan.dispatches] == [name]
-        assert plan.mapping[0] == f"{name}: {DESCRIPTIONS[name]}"
+        assert plan.kernel_choice[0] == f"{name}: {DESCRIPTIONS[name]}"
 
 
 def test_operators_with_different_kernels_are_remembered_apart(device):
@@ -138,7 +138,7 @@ def test_a_kernel_that_cannot(desc, name, why):
 
 
 def test_the_usual_plan_says_why_others_were_passed_over():
-    assert [line for line in lower(COLUMNS, LIMITS["CPU"]).mapping if line.startswith("not ")] == [
+    assert [line for line in lower(COLUMNS, LIMITS["CPU"]).kernel_choice if line.startswith("not ")] == [
         "not rows: the elements of an output are not contiguous"
     ]
     for mapping, window, why in (
@@ -147,9 +147,13 @@ def test_the_usual_plan_says_why_others_were_passed_over():
         ("GPU", (10, 2), "the window is larger than 9 along a dimension"),
     ):
         pooled = pool_desc(FLOAT32, (1, 1, *(20,) * len(window)), window)
-        assert f"not pool_small: {why}" in lower(pooled, dataclasses.replace(LIMITS[mapping], unrolls=True)).mapping
+        assert (
+            f"not pool_small: {why}" in lower(pooled, dataclasses.replace(LIMITS[mapping], unrolls=True)).kernel_choice
+        )
     # Windows with little in common.
     far = pool_desc(FLOAT32, (1, 1, 60, 60), (13, 13), strides=(13, 13))
-    assert lower(far, dataclasses.replace(LIMITS["CPU"], unrolls=True)).mapping[0].startswith("pool_small:")
+    assert lower(far, dataclasses.replace(LIMITS["CPU"], unrolls=True)).kernel_choice[0].startswith("pool_small:")
     spread = pool_desc(UINT8, (1, 1, 40, 86), (2, 7), None, None, None, (1, 9))
-    assert "not pool_small: an invocation would need more than 110 registers" in lower(spread, LIMITS["GPU"]).mapping
+    assert (
+        "not pool_small: an invocation would need more than 110 registers" in lower(spread, LIMITS["GPU"]).kernel_choice
+    )

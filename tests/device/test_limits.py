@@ -133,7 +133,7 @@ def test_buffers_keep_to_the_limits_of_a_device(device, monkeypatch):
     limits, engine = device_limits(device.info), Engine(device.info)
     for plan in plans(limits):
         tensors = map(segment_sizes, (*plan.desc.inputs, *plan.desc.outputs), plan.memory)
-        held = [*map(engine.allocate, (*tensors, *plan.scratch))]
+        held = [*map(engine.allocate, (*tensors, *plan.workspace))]
         slices = [part for segments in held for part in segments.slices]
         assert all(part.offset % device.alignment == 0 for part in slices)
         assert all(part.offset + part.size <= part.buffer.size for part in slices)

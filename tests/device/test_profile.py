@@ -132,12 +132,12 @@ def test_each_dispatch_is_timed_alone(either, kp):
     assert result.numpy().item() == LONG_X.argmax()
 
 
-def test_intermediates_count():
+def test_temporaries_count():
     def bytes_of(plan):
         return sum(tensor.size_in_bytes for tensor in (*plan.desc.inputs, *plan.desc.outputs))
 
     def handed_on(plan):
-        return sum(tensor.size_in_bytes for tensor in plan.intermediates)
+        return sum(tensor.size_in_bytes for tensor in plan.temporaries)
 
     plan = dmlgpu.explain(UNPOOLED[0].desc, device=None)
     moved = [plan.bytes_of(dispatch) for dispatch in plan.dispatches]
@@ -421,7 +421,7 @@ def test_memory_and_its_peak(either):
     assert kept.numpy().tolist() == X.tolist()
 
 
-def test_scratch_memory_counts(either):
+def test_workspaces_count(either):
     operator, tensor = either.compile(LONG), either.tensor(LONG_X)
     with either.profile() as profile:
         operator(tensor)

@@ -557,7 +557,7 @@ def test_a_batch_of_hundreds_of_calls_is_computed_in_parts(fresh, counts):
 @pytest.mark.parts_of_buffers
 @pytest.mark.parametrize("case", [LONG_CASE, *UNPOOLED[:1]], ids=["partials", "between"])
 def test_a_batch_of_two_passes_is_one_submission(either, counts, case):
-    """Recorded once, though each call has scratch memory of its own."""
+    """Recorded once, though each call has a separate workspace."""
     operator, inputs = either.compile(case.desc), case.inputs()
     (expected,) = dmlgpu.reference(case.desc, *inputs)
     tensors = [either.tensor(x, desc) for x, desc in zip(inputs, case.desc.inputs, strict=True)]

@@ -114,7 +114,7 @@ def test_small_windows_down_strips(going_down, case):
 @pytest.mark.parametrize("most_bytes", [16 << 20, 12 << 10])
 def test_separable_passes_of_planes_and_slabs_that_lie_apart(driver, open_device, most_bytes, case):
     """All planes together; and two planes, or some slabs, at a time."""
-    device = open_device(driver.index, dataclasses.replace(device_limits(driver), intermediate_bytes=most_bytes))
+    device = open_device(driver.index, dataclasses.replace(device_limits(driver), temporary_bytes=most_bytes))
     operator, inputs = device.compile(case.desc, kernel="pool_separable"), case.inputs()
     check_outputs(operator.plan, inputs, operator(*inputs))
 
@@ -379,7 +379,7 @@ def test_windows_that_are_almost_all_padding(any_device, data_type):
 
 @pytest.mark.parametrize("window", [2, 11])
 def test_many_batch_entries_that_lie_apart_are_copied_first(device, window):
-    """A dispatch for each would be too many. Separable passes have intermediates of their own, behind the copy."""
+    """A dispatch for each would be too many. Separable passes have separate temporaries, after the copy."""
     sizes, strides = (2049, 2, 12, 13), (2 * 12 * 13 + 1, 12 * 13, 13, 1)
     source = TensorDesc(FLOAT32, sizes, strides)
     x = np.random.default_rng(0).integers(0, 99, sizes).astype(np.float32)

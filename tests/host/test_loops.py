@@ -347,7 +347,7 @@ def too_long():
     yield lower(high, ONE, flags=ExecutionFlags.EXACT_SUMS)
     yield lower(pool_desc(FLOAT32, PLANE, (3, 3)), ONE)
     for gathers in False, True:
-        limits = dataclasses.replace(ONE, intermediate_bytes=1 << 30, gathers=gathers)
+        limits = dataclasses.replace(ONE, temporary_bytes=1 << 30, gathers=gathers)
         yield lower(pool_desc(FLOAT32, PLANE, (21, 21)), limits)
     yield lower(pool_desc(FLOAT32, LINE, (1, 1), (2, 1)), ONE, "pool_direct")
     for kind in MaxPoolingGradOperatorDesc, AveragePoolingGradOperatorDesc:
@@ -355,7 +355,7 @@ def too_long():
             yield lower(grad(kind, FLOAT32, sizes, window, strides), ONE)
         split = dataclasses.replace(ONE, segment_bytes=1 << 23)
         if kind is AveragePoolingGradOperatorDesc:
-            large = dataclasses.replace(ONE, intermediate_bytes=1 << 30)
+            large = dataclasses.replace(ONE, temporary_bytes=1 << 30)
             yield lower(grad(kind, FLOAT32, PLANE, (21, 21)), large)
         yield lower(grad(kind, FLOAT32, (1, 1, 3, 1 << 21), (2, 1)), split, "pool_backward")
     for strides in None, GAPS:

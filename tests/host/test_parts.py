@@ -40,12 +40,12 @@ def kernels_of(desc, segments, limits=SMALL):
                 yield kernel
 
 
-def stacks_of(kernel):
+def parts_by_outputs(kernel):
     outputs = range(kernel.problem.output_count)
     while outputs:
-        stack = kernel._stack(outputs)
-        yield stack
-        outputs = outputs[len(stack[0].outputs) :]
+        parts = kernel._first_parts(outputs)
+        yield parts
+        outputs = outputs[len(parts[0].outputs) :]
 
 
 def elements_of(kernel, output):
@@ -113,29 +113,29 @@ def test_each_element_lies_in_one_part(name, segment):
     assert kernels
     for kernel in kernels:
         end = 0
-        for stack in stacks_of(kernel):
-            outputs = stack[0].outputs
+        for parts in parts_by_outputs(kernel):
+            outputs = parts[0].outputs
             assert outputs.start == end
             end = outputs.stop
-            assert {part.outputs for part in stack} == {outputs}
-            assert len({part.segments for part in stack}) == len(stack)
+            assert {part.outputs for part in parts} == {outputs}
+            assert len({part.segments for part in parts}) == len(parts)
             # After an end that the tensors or the partials asked for, parts soon begin well again.
             assert outputs.start % kernel.rules.step == 0 or end <= kernel.rules.next(outputs.start)
             for output in outputs:
                 for number, address in elements_of(kernel, output):
-                    here = [part for part in stack if part.segments[0] == address // segment]
+                    here = [part for part in parts if part.segments[0] == address // segment]
                     assert here
                     assert number is None or all(number in part.elements for part in here)
-            check_whole(kernel, stack, segment)
-            if stack[0].partials_before is None:
-                assert len(stack) == 1
-                assert stack[0].whole
+            check_whole(kernel, parts, segment)
+            if parts[0].partials_before is None:
+                assert len(parts) == 1
+                assert parts[0].whole
         assert end == kernel.problem.output_count
 
 
-def check_whole(kernel, stack, segment):
+def check_whole(kernel, parts, segment):
     """The elements of every output of a whole part are in its segment; a kernel computes each part."""
-    for part in stack:
+    for part in parts:
         for output in part.outputs if part.whole and isinstance(kernel.problem.domain, Axes) else ():
             numbers = [number for number, at in elements_of(kernel, output) if at // segment == part.segments[0]]
             assert numbers == [*part.elements]
@@ -145,46 +145,46 @@ def check_whole(kernel, stack, segment):
 def test_maxima_in_several_segments_are_cut_where_gradients_are_in_one():
     *_, problem = problems_of(OPERATORS["maxima"].canonical())
     placed = problem.in_memory(lambda of: 40 if of is problem.sources[1] else 1 << 20)
-    stacks = list(stacks_of(PoolBackward(placed, ROOMY)))
-    assert max(map(len, stacks)) == 2
-    assert {part.segments for stack in stacks for part in stack} == {(0, 0), (0, 1), (0, 2)}
+    ranges = list(parts_by_outputs(PoolBackward(placed, ROOMY)))
+    assert max(map(len, ranges)) == 2
+    assert {part.segments for parts in ranges for part in parts} == {(0, 0), (0, 1), (0, 2)}
 
 
 def test_an_argmax_of_one_segment_is_one_part():
     (kernel, *_) = kernels_of(arg_desc(ArgmaxOperatorDesc, FLOAT32, (8, 100), [1]), 1 << 20)
-    assert list(stacks_of(kernel)) == [[Part(range(8), range(100), 100, (0,), whole=True, partials_before=None)]]
+    assert list(parts_by_outputs(kernel)) == [[Part(range(8), range(100), 100, (0,), whole=True, partials_before=None)]]
 
 
 def test_rows_of_three_segments_are_three_parts_where_segments_end_with_rows():
     desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (12, 100), [1])
     rows = next(kernels_of(desc, 500))
-    assert [[(part.outputs, part.segments) for part in stack] for stack in stacks_of(rows)] == [
+    assert [[(part.outputs, part.segments) for part in parts] for parts in parts_by_outputs(rows)] == [
         [(range(5), (0,))],
         [(range(5, 10), (1,))],
         [(range(10, 12), (2,))],
     ]
-    # Otherwise an output in two segments is a stack of its own.
-    outputs = [(stack[0].outputs, len(stack)) for stack in stacks_of(next(kernels_of(desc, 520)))]
+    # Otherwise an output in two segments is a separate range.
+    outputs = [(parts[0].outputs, len(parts)) for parts in parts_by_outputs(next(kernels_of(desc, 520)))]
     assert outputs == [(range(5), 1), (range(5, 6), 2), (range(6, 10), 1), (range(10, 11), 2), (range(11, 12), 1)]
 
 
-def test_columns_of_segments_that_end_with_rows_are_one_stack():
+def test_columns_of_segments_that_end_with_rows_are_one_range():
     desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (12, 100), [0])
     columns = next(kernels_of(desc, 500, ROOMY))
-    (stack,) = stacks_of(columns)
-    assert [(part.elements, part.whole) for part in stack] == [
+    (parts,) = parts_by_outputs(columns)
+    assert [(part.elements, part.whole) for part in parts] == [
         (range(5), True),
         (range(5, 10), True),
         (range(10, 12), True),
     ]
 
 
-def test_outputs_that_go_back_and_forth_between_segments_are_one_stack():
+def test_outputs_that_go_back_and_forth_between_segments_are_one_range():
     """Each run of them in one segment is short."""
     source = TensorDesc(FLOAT32, (512, 2, 3), (3, 1600, 1))
     kernel = next(kernels_of(ReduceOperatorDesc.of(ReduceFunction.SUM, source, (2,)), 1600, ROOMY))
     assert not kernel.rules.ascending
-    assert len(list(stacks_of(kernel))) < 20
+    assert len(list(parts_by_outputs(kernel))) < 20
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -215,7 +215,7 @@ def test_steps_without_a_stride_may_lie_anywhere():
 def test_a_part_has_so_few_outputs_that_no_counter_of_a_shader_wraps_around():
     limits = Limits((1 << 32) - 256, 1 << 10, 1 << 16, dispatch_elements=1 << 40, invocation_loads=1 << 30)
     (kernel, *_) = kernels_of(arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1, 1), [1]), 2**32, limits)
-    assert [len(stack[0].outputs) for stack in stacks_of(kernel)] == [1 << 31, (1 << 31) - 1]
+    assert [len(parts[0].outputs) for parts in parts_by_outputs(kernel)] == [1 << 31, (1 << 31) - 1]
 
 
 def test_parts_are_cut_between_splits():
@@ -238,7 +238,7 @@ def test_where_parts_end():
 @pytest.mark.parametrize(
     ("desc", "limits"),
     [
-        # Rows longer than a segment: each is a stack of its own.
+        # Rows longer than a segment: each is a separate range.
         (arg_desc(ArgmaxOperatorDesc, UINT8, (3, 3333), [1]), Limits(1024, 4, 4)),
         # Odd planes: another batch entry may begin inside of a word.
         (
@@ -276,5 +276,5 @@ def test_plans_of_odd_segments(desc, limits):
 def test_max_pooling_of_one_segment_is_one_part():
     desc = MaxPooling2OperatorDesc.of(TensorDesc(FLOAT32, (2, 3, 8, 8)), (3, 3), strides=(2, 2))
     for kernel in kernels_of(desc, 1 << 20, replace(SMALL, group_count=64)):
-        ((part,),) = stacks_of(kernel)
+        ((part,),) = parts_by_outputs(kernel)
         assert (part.outputs, part.partials_before) == (range(math.prod(desc.output_tensor.sizes)), None)

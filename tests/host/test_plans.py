@@ -180,7 +180,7 @@ def test_unpooling_of_short_types_marks_some_outputs_at_a_time(data_type):
     tensors = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
     for limits in PLANNED["cpu"], PLANNED["gpu"]:
         plan = lower(desc, limits)
-        assert sum(map(sum, plan.scratch)) <= tensors / 16 + 4
+        assert sum(map(sum, plan.workspace)) <= tensors / 16 + 4
         assert len(plan.dispatches) <= 500
 
 
@@ -368,9 +368,9 @@ def test_plans_are_frozen_all_the_way_down():
 def test_plans_print_what_they_do():
     plan = lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 30), [0]), LOWERED)
     text = " ".join(str(plan).split())
-    begin = f"{plan.desc} {plan.limits} {' '.join(plan.mapping)} 1. reduce_selection_32: group_size=32, "
+    begin = f"{plan.desc} {plan.limits} {' '.join(plan.kernel_choice)} 1. reduce_selection_32: group_size=32, "
     assert text.startswith(begin)
-    assert [line.partition(":")[0] for line in plan.mapping] == ["reduce", "combine", "not rows", "not columns"]
+    assert [line.partition(":")[0] for line in plan.kernel_choice] == ["reduce", "combine", "not rows", "not columns"]
     assert "push constants: size=(30, 30, 1, 1, 1, 1, 1, 1), stride=(1, 30, 0, 0, 0, 0, 0, 0), kept_rank=1," in text
     partials = "PARTIALS 0 segment 0 (target_base), PARTIALS 0 segment 0 (values_base)"
     assert f"bindings: INPUT 0 segment 0 (source_base), {partials} 2. reduce_selection_32" in text
@@ -392,7 +392,9 @@ def test_plans_print_within_100_columns(limits):
 
 def test_a_pooling_that_is_computed_as_a_reduction_says_so():
     rows, squares = pool_desc(FLOAT32, (1, 2, 8, 64), (1, 64)), pool_desc(FLOAT32, (1, 2, 8, 64), (8, 8))
-    as_reduction = [[line for line in lower(desc, LOWERED).mapping if "reduction" in line] for desc in (rows, squares)]
+    as_reduction = [
+        [line for line in lower(desc, LOWERED).kernel_choice if "reduction" in line] for desc in (rows, squares)
+    ]
     assert as_reduction == [
         ["as a reduction: the elements of a window are contiguous, and in no other window"],
         [],
@@ -519,7 +521,7 @@ def test_large_windows_take_few_dispatches_of_few_loads(sizes, window, indices):
     plan = lower(desc, limits)
     check(plan)
     assert len(plan.dispatches) <= 500
-    assert plan.elements <= 2 * lower(desc, dataclasses.replace(limits, intermediate_bytes=1 << 40)).elements
+    assert plan.elements <= 2 * lower(desc, dataclasses.replace(limits, temporary_bytes=1 << 40)).elements
 
 
 @pytest.mark.parametrize("indices", [False, True])
@@ -545,23 +547,23 @@ SPREAD = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 99, 23, 23)),
     [
         # Rows of all planes lie next to each other, so that each plane lies in all segments.
         (1 << 16, 64, pool_desc(FLOAT32, (1, 64, 32, 32), (15, 15), input_strides=(65536, 32, 2048, 1))),
-        # The intermediates of some planes fit.
+        # The temporaries of some planes fit.
         (1 << 25, 8, SPREAD),
     ],
-    ids=["segments", "intermediates"],
+    ids=["segments", "temporaries"],
 )
 def test_windows_are_not_separated_where_that_takes_too_many_dispatches(segment_bytes, most, desc):
-    limits = Limits(segment_bytes, group_size=64, group_count=256, intermediate_bytes=1 << 18)
-    assert lower(desc, limits).mapping[0].startswith("pool_separable")
+    limits = Limits(segment_bytes, group_size=64, group_count=256, temporary_bytes=1 << 18)
+    assert lower(desc, limits).kernel_choice[0].startswith("pool_separable")
     plan = lower(desc, dataclasses.replace(limits, dispatch_count=most))
     check(plan)
     assert not any("separable" in each.shader.variant for each in plan.dispatches)
 
 
 def test_outputs_that_are_larger_than_the_source_take_few_dispatches():
-    plan = lower(SPREAD, Limits(1 << 25, group_size=64, group_count=8, intermediate_bytes=1 << 18))
+    plan = lower(SPREAD, Limits(1 << 25, group_size=64, group_count=8, temporary_bytes=1 << 18))
     assert len(plan.dispatches) == 12
-    assert sum([tensor.size_in_bytes for tensor in plan.intermediates]) <= SPREAD.outputs[0].size_in_bytes // 16
+    assert sum([tensor.size_in_bytes for tensor in plan.temporaries]) <= SPREAD.outputs[0].size_in_bytes // 16
 
 
 @pytest.mark.parametrize("data_type", [FLOAT32, INT64], ids=lambda data_type: data_type.name.lower())
@@ -594,4 +596,4 @@ def test_each_segment_of_a_transposed_tensor_is_read_once(function):
         by_one = lower(plan.desc, limits, kernel="reduce")
         assert {each.shader.variant for each in by_one.dispatches} == {"reduce", "combine"}
     few = lower(ReduceOperatorDesc.of(function, TensorDesc(FLOAT32, (5000000, 15), (1, 5000000))), limits)
-    assert few.intermediates == ()
+    assert few.temporaries == ()

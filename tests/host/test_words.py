@@ -1,4 +1,4 @@
-"""Words that have been given up for the field's own: none of them comes back."""
+"""Former words of the project, each replaced by a word of the field: none of them comes back."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.processes import ROOT
 
-# What each was called, as a regular expression, and what it is called now.
-GIVEN_UP = {
+# Former words, as regular expressions, and those that replaced them.
+FORMER = {
     r"obstacle|drawback": "why_impossible, why_slow",
     r"granule": "range alignment",
     r"stretch(es)?": "split",
@@ -18,7 +18,12 @@ GIVEN_UP = {
     r"record_(words|count|type)|records_(bytes|base)": "state_words, ...",
     # A state is what an accumulator has in registers.
     r"to_states|role\.states|states_(base|before|of)|state_(bytes|count|type)|(leaves?|writes?) states": "partials",
-    r"loop_iterations|most_in_place": "invocation_loads, Tiling",
+    r"loop_iterations": "invocation_loads",
+    r"(\w+_)?in_place": "without_partials, OUTPUTS_ONLY",
+    r"stacks?_of|stacks? of (parts|the same)": "range of outputs",
+    r"plan\.mapping": "kernel_choice",
+    r"\w*intermediates?(_bytes)?|scratch( memory|_\w+)": "temporary, workspace",
+    r"take_(aligned_)?(columns|elements?|row|span|vectors?|window)|given_index": "accumulate_element, index_of_words",
     r"part_(begin|end|size|count)|pool_\w+_parts|parts? of (a |its |the )?windows?": "split",
     r"blocks? of (the |its )?outputs": "region",
     r"line_end": "innermost_end",
@@ -34,16 +39,16 @@ GIVEN_UP = {
 }
 
 
-@pytest.mark.parametrize(("given_up", "word"), GIVEN_UP.items(), ids=GIVEN_UP.values())
-def test_words_that_were_given_up_are_gone(given_up, word):
+@pytest.mark.parametrize(("former", "word"), FORMER.items(), ids=FORMER.values())
+def test_former_words_are_gone(former, word):
     files = [file for folder in ("dmlgpu", "shaders", "tests", "docs") for file in (ROOT / folder).rglob("*.*")]
     files = [file for file in files if file.suffix in (".py", ".md", ".comp", ".glsl", ".cmake")]
     assert len(files) > 100
-    found = [
+    lines = [
         f"{file}: {line.strip()}"
         for file in files
         if file != Path(__file__)
         for line in file.read_text(encoding="utf-8").splitlines()
-        if re.search(rf"(?<![A-Za-z0-9])(?:{given_up})(?![A-Za-z0-9])", line, re.IGNORECASE)  # also between underscores
+        if re.search(rf"(?<![A-Za-z0-9])(?:{former})(?![A-Za-z0-9])", line, re.IGNORECASE)  # also between underscores
     ]
-    assert found == [], word
+    assert lines == [], word

@@ -123,7 +123,7 @@ def test_examples_of_help_are_accepted(command, any_cpu, file, help_of, capsys):
     [
         ("devices", {"buffer", "allocation", "group size", "groups"}),
         ("demo", {"exact", "in bound"}),
-        ("explain", {"partials", "intermediate", "segment", "word"}),
+        ("explain", {"partials", "temporary", "segment", "word"}),
         ("profile", {"kind", "ms", "own ms", "share", "median", "GB/s"}),
         ("verify", {"right", "different"}),
     ],
@@ -645,9 +645,9 @@ EXPLAINED = {
     "reduce float32 8,100 function=SUM axes=1 --exact": ("ReduceFunction.SUM", "rows_exact_32"),
     "lp_pooling float32 1,1,4,4 window_size=2,2 p=3": (" p=3)",),
     "max_pooling2 float32 1,4,256,256 window_size=17,17": (
-        "0 to 230,399 pool_separable_rows_selection_32 input_tensor intermediate 0 ",
-        "0 to 230,399 pool_separable_columns_selection_32 intermediate 0 output_tensor ",
-        "Tensors of 1 MiB and 900 KiB, intermediates of 960 KiB. END",
+        "0 to 230,399 pool_separable_rows_selection_32 input_tensor temporary 0 ",
+        "0 to 230,399 pool_separable_columns_selection_32 temporary 0 output_tensor ",
+        "Tensors of 1 MiB and 900 KiB, temporaries of 960 KiB. END",
     ),
 }
 

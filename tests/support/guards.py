@@ -1,6 +1,6 @@
 """Guard words: every tensor in a shared buffer lies between bytes that nobody may write to.
 
-Allocated memory, of outputs and of scratch, is filled first, so that unwritten bytes show: reused memory often has the
+Memory is filled when it is allocated, so that unwritten bytes show: reused memory often has the
 results of a similar call.
 
 Installed for the whole suite. Tensors with their own buffers (devices whose memory the host cannot map), and tensors

@@ -62,7 +62,7 @@ by_ranges = pytest.mark.parametrize(
     ("changes", "dtype"),
     [
         ({}, np.float32),
-        ({"intermediate_bytes": 4096}, np.float16),
+        ({"temporary_bytes": 4096}, np.float16),
         ({"segment_bytes": 2048}, np.float32),
     ],
     ids=["planes", "outputs", "segments"],

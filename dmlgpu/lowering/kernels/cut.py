@@ -1,6 +1,6 @@
 """Cuts a problem into parts. Each part is one dispatch, of the first kernel that can compute it.
 
-Outputs are cut first, into stacks, then the elements of each stack, by their segments:
+Outputs are cut into ranges first, then the elements of each range, by their segments:
 
                    outputs ------>
     elements       +-----------------+--------+-----------------+     a, c: all elements are in one segment, so that
@@ -13,14 +13,13 @@ If outputs begin at different addresses, b and b' overlap: a part has every elem
 segment, and the shader skips elements in other segments (SEGMENTED; `Part.whole` is False). Over windows both parts
 often have all elements.
 
-If each tensor has one segment, nearly every stack is one part. Parts also write partials if
+If each tensor has one segment, nearly every range is one part. Parts also write partials if
 
 - an output has too many elements for an invocation, or several invocations should share it (`Rules.split_size`);
 - no kernel can write these outputs (`Rules.outputs_without_partials`, `why_not`).
 
-A stack ends where the memory for partials would be full, even if its first outputs then need none. Parts with too many
-elements for a dispatch are cut again. All parts of a stack have the same outputs, because the partials of an output are
-equally spaced for combine.comp: outputs are therefore never cut after elements.
+A range ends where the memory for partials would be full, even if its first outputs then need none. Parts with too many
+elements for a dispatch are cut again, but only their elements: combine.comp needs partials that are equally spaced.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ from typing import Any
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.geometry import Dim, segments_touched
 from dmlgpu.lowering.kernels.combine import combine, most_combined, partial_count
-from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, segment_push, wrapped
+from dmlgpu.lowering.kernels.kernel import WORKSPACE_SHARE, Kernel, constants_of, segment_push, wrapped
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Dispatch
 from dmlgpu.lowering.problem import Role
 
 # With more outputs in a dispatch a counter of a shader could wrap around at 2^32.
 _MAX_OUTPUTS = 1 << 31
-# If outputs alternate between segments, a stack of outputs that are cut alike has at least 1/_LEAST_SHARE of the
+# If outputs alternate between segments, a range of outputs that are cut alike has at least 1/_LEAST_SHARE of the
 # possible outputs.
 _LEAST_SHARE = 16
 
@@ -245,23 +244,23 @@ class PartKernel(Kernel):
     def dispatches_of(self, outputs: range) -> Iterator[tuple[Dispatch, int]]:
         """The dispatches of some outputs, as `dispatches`."""
         while outputs:
-            stack = self._stack(outputs)
-            if stack[0].partials_before is None:
-                yield self._kernel(stack[0]).dispatch(stack[0]), 0
+            parts = self._first_parts(outputs)
+            if parts[0].partials_before is None:
+                yield self._kernel(parts[0]).dispatch(parts[0]), 0
             else:
-                yield from self._with_partials(stack)
-            outputs = outputs[len(stack[0].outputs) :]
+                yield from self._with_partials(parts)
+            outputs = outputs[len(parts[0].outputs) :]
 
     def _kernel(self, part: Part) -> PartKernel:
         """The first kernel that can compute a part."""
         return next(kernel for kernel in (self, *self.others) if not kernel.why_not(part))
 
-    def _with_partials(self, stack: list[Part]) -> Iterator[tuple[Dispatch, int]]:
-        """The dispatches that write partials, and those that combine them."""
-        outputs, splits = stack[0].outputs, sum(part.splits for part in stack)
+    def _with_partials(self, parts: list[Part]) -> Iterator[tuple[Dispatch, int]]:
+        """The dispatches that write the partials of the same outputs, and those that combine them."""
+        outputs, splits = parts[0].outputs, sum(part.splits for part in parts)
         size = 4 * self.partial_words * partial_count(self.limits, splits) * len(outputs)
         partials, at_once = 0, self._splits_at_once(len(outputs))
-        for part in stack:
+        for part in parts:
             kernel = self._kernel(part)
             for short in part.cut(at_once, partials):
                 yield kernel.dispatch(short), size
@@ -280,8 +279,8 @@ class PartKernel(Kernel):
 
     # How outputs are cut
 
-    def _stack(self, outputs: range) -> list[Part]:
-        """The parts of the first outputs that are computed together."""
+    def _first_parts(self, outputs: range) -> list[Part]:
+        """The parts of the first range of outputs."""
         rules, sources, outputs = self.rules, self.problem.sources, self._first(outputs)
         if all(source.segment_count == 1 for source in sources):
             segments = (0,) * len(sources)
@@ -320,7 +319,7 @@ class PartKernel(Kernel):
         return range(begin, end if end == outputs.stop else rules.end(begin, end))
 
     def _alike(self, outputs: range) -> range:
-        """The first outputs of a stack: if they are enough, those whose elements are cut alike (`_are_alike`)."""
+        """The first of these outputs: if they are enough, those whose elements are cut alike (`_are_alike`)."""
         rules, begin = self.rules, outputs.start
         if self._are_alike(outputs):
             return outputs
@@ -365,9 +364,9 @@ class PartKernel(Kernel):
 
     @property
     def most_partials(self) -> int:
-        """Maximum of partials of a stack, unless one output has more."""
+        """Maximum of partials of a range of outputs, unless one output has more."""
         limits = self.limits
-        most = max(limits.partial_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
+        most = max(limits.partial_bytes, self.source.size_in_bytes // WORKSPACE_SHARE)
         return min(most, limits.segment_bytes) // (4 * self.partial_words)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Sums of floats that are rounded once (exact.glsl), by separate shaders with the mapping of other kernels.
+"""Sums of floats that are rounded once (exact.glsl), by separate shaders that are planned like other kernels.
 
 Cumulative sums have none: kernels/scan.py.
 

@@ -16,8 +16,8 @@ from dmlgpu.lowering.problem import OutputTensor, Problem, Result
 
 T = TypeVar("T")
 
-# Partials, or intermediates, may use 1/16 of the bytes of a large source, so that plans stay short.
-SCRATCH_SHARE = 16
+# Partials, or temporaries, may use 1/16 of the bytes of a large source, so that plans stay short.
+WORKSPACE_SHARE = 16
 # Bytes that every device can bind (maxStorageBufferRange), also if segments are smaller.
 BINDABLE = 1 << 27
 
@@ -28,8 +28,8 @@ class Kernel(ABC):
 
     problem: Problem
     limits: Limits
-    first_intermediate: int = 0
-    """Number of the kernel's first intermediate; those of the operator's problems come before."""
+    first_temporary: int = 0
+    """Number of the kernel's first temporary; those of the operator's problems come before."""
 
     name: ClassVar[str]
     variants: ClassVar[dict[str, str]]
@@ -55,7 +55,7 @@ class Kernel(ABC):
         """All dispatches, in order, each with the bytes of the partials of its outputs."""
 
     @property
-    def intermediates(self) -> tuple[TensorDesc, ...]:
+    def temporaries(self) -> tuple[TensorDesc, ...]:
         """Tensors that its dispatches write for later ones."""
         return ()
 

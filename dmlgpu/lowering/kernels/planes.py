@@ -92,7 +92,7 @@ class WholeRowsKernel(PlanesKernel):
     @property
     @abstractmethod
     def unit(self) -> int:
-        """Fewest outputs that it can write: rows, whose number divides a slab's; or slabs, if rows share words."""
+        """Minimum of outputs per dispatch: whole rows that divide a slab; or whole slabs, if rows share words."""
 
     @property
     def shares_words(self) -> bool:
@@ -101,7 +101,7 @@ class WholeRowsKernel(PlanesKernel):
 
     @property
     def whole_slabs(self) -> int:
-        """Outputs of the smallest number of slabs that fills whole words."""
+        """Outputs of the fewest slabs that fill whole words."""
         return math.lcm(math.prod(self.problem.outputs[0].tensor.sizes[-2:]), self.per_word)
 
     @property

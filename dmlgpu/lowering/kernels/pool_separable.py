@@ -3,11 +3,11 @@
 Each dimension of a window is one pass; pool_separable.comp has a picture. An output needs some loads per dimension;
 with pool_direct.comp it needs one per element of the window:
 
-    input      --- along width --->  intermediate  --- along height ---> intermediate --- along depth --->  outputs
+    input      --- along width --->  temporary  --- along height ---> temporary --- along depth --->  outputs
     D x H x W                        D x H x w                           D x h x w                          d x h x w
 
 The first of equal elements along width wins, then that of the first row, then of the first depth: the first in
-row-major order. Rows of intermediates have a multiple of 4 elements, so that passes load and store vectors.
+row-major order. Rows of temporaries have a multiple of 4 elements, so that passes load and store vectors.
 
 If tensors have several segments, the pass along width has a dispatch for the rows of each segment, and a row in two is
 copied first. If outputs of one row, or of one depth, are in two, pool_direct.comp computes them.
@@ -29,7 +29,7 @@ from dmlgpu.descriptors.window import Window
 from dmlgpu.lowering.accumulators import Integer, Selection
 from dmlgpu.lowering.geometry import Dim, runs_of_segments
 from dmlgpu.lowering.kernels.cut import Part, PartKernel
-from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, by_base, constants_of, shader_of, wrapped
+from dmlgpu.lowering.kernels.kernel import WORKSPACE_SHARE, Kernel, by_base, constants_of, shader_of, wrapped
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
@@ -106,12 +106,12 @@ class SeparablePass:
     outer_count: int
     """Consecutive lines in memory: rows of the input along width, slabs along height, planes along depth."""
     row_count: int
-    """Rows of the intermediate at one position of a line: 1 along height, those of a slab along depth."""
+    """Rows of the temporary at one position of a line: 1 along height, those of a slab along depth."""
     tile: int
     vectors: int
     """Vectors of columns at one position of a line."""
     written: int
-    """Elements that are written, of an intermediate or of outputs."""
+    """Elements that are written, of a temporary or of outputs."""
     element_loads: int
     """Loads that accumulating an element counts as."""
 
@@ -171,7 +171,7 @@ class PoolSeparable(Kernel):
         if not self.problem.has_packed_outputs:
             return "an output is not packed"
         if not (self.planes_at_once or self.outputs_at_once):
-            return "the intermediates of a row of outputs, or of a slab, are too large"
+            return "the temporaries of a row of outputs, or of a slab, are too large"
         if not all(map(self._most_items, self._passes(1, self.lines))):
             return "a tile needs more loads than an invocation may have"
         return ""
@@ -222,13 +222,13 @@ class PoolSeparable(Kernel):
 
     @cached_property
     def words(self) -> int:
-        """Words of an intermediate's element, without its index: of a maximum's bits, or of a sum's state."""
+        """Words of a temporary's element, without its index: of a maximum's bits, or of a sum's state."""
         data_type = self.source.data_type
         return max(1, data_type.bits // 32) if self.selects else self.problem.accumulator.state_words(data_type)
 
     @property
     def words_and_index(self) -> int:
-        """Words of an intermediate's element, with its index if there are any."""
+        """Words of a temporary's element, with its index if there are any."""
         return self.words + self.indexed
 
     @cached_property
@@ -238,7 +238,7 @@ class PoolSeparable(Kernel):
 
     @cached_property
     def pitch(self) -> int:
-        """Elements of a row of an intermediate: whole vectors, of values and of indices."""
+        """Elements of a row of a temporary: whole vectors, of values and of indices."""
         return -(-self.windows.along[2].output_size // 4) * 4
 
     @property
@@ -315,22 +315,22 @@ class PoolSeparable(Kernel):
         return passes
 
     def _bytes(self, planes: int, outputs: int) -> list[int]:
-        """Bytes of the intermediates of ranges with `planes` planes, and `outputs` outputs along `range_axis`."""
+        """Bytes of the temporaries of ranges with `planes` planes, and `outputs` outputs along `range_axis`."""
         passes = self._passes(planes, self._widest(outputs))
         return [4 * one_pass.written * self.words_and_index for one_pass in passes[:-1]]
 
     def _fits(self, planes: int, outputs: int) -> bool:
-        """Whether the intermediates of such ranges are within the limits."""
-        intermediates = self._bytes(planes, outputs)
-        return sum(intermediates) <= self.most_bytes and max(intermediates, default=0) <= self.limits.segment_bytes
+        """Whether the temporaries of such ranges are within the limits."""
+        temporaries = self._bytes(planes, outputs)
+        return sum(temporaries) <= self.most_bytes and max(temporaries, default=0) <= self.limits.segment_bytes
 
     @cached_property
     def most_bytes(self) -> int:
-        """Maximum of bytes of intermediates: enough that two ranges share no more rows than each has alone."""
+        """Maximum of bytes of temporaries: enough that two ranges share no more rows than each has alone."""
         line = self.lines[self.range_axis]
         outputs = min(line.output_size, line.overlap)
         largest = max(self.source.size_in_bytes, self.problem.outputs[0].tensor.size_in_bytes)
-        return max(self.limits.intermediate_bytes, largest // SCRATCH_SHARE, sum(self._bytes(1, outputs)))
+        return max(self.limits.temporary_bytes, largest // WORKSPACE_SHARE, sum(self._bytes(1, outputs)))
 
     def _most_items(self, one_pass: SeparablePass) -> int:
         """Maximum of items per dispatch; a pass may need several dispatches."""
@@ -435,7 +435,7 @@ class PoolSeparable(Kernel):
         return (items[i : i + size] for i in range(0, len(items), size))
 
     @cached_property
-    def intermediates(self) -> tuple[TensorDesc, ...]:
+    def temporaries(self) -> tuple[TensorDesc, ...]:
         """The results of the first pass, then of the second: all values, and after them all indices.
 
         The last is the copy of a row in several segments.
@@ -452,7 +452,7 @@ class PoolSeparable(Kernel):
 
     def _copy_binding(self, base: str) -> Binding:
         number = len(self._passes(1, self.lines)) - 1
-        return replace(self._intermediate(number, base), unit_bits=self.source.data_type.bits)
+        return replace(self._temporary(number, base), unit_bits=self.source.data_type.bits)
 
     def _runs(self, part: PlaneRange) -> Iterator[tuple[range, int | None]]:
         """The rows of the input that a range needs, in runs in one segment, and that segment; None if several."""
@@ -533,7 +533,7 @@ class PoolSeparable(Kernel):
     ) -> Dispatch:
         """Some tiles of pass `number` of a range, along height or depth; they load the results of pass `before`."""
         push = {"row_count": one_pass.row_count, "source_base": 0, "source_indices": before.written * self.words}
-        source = self._intermediate(number - 1, "source_base")
+        source = self._temporary(number - 1, "source_base")
         return self._dispatch(part, one_pass, number, items, push, source, to_outputs=to_outputs)
 
     def _dispatch(
@@ -650,7 +650,7 @@ class PoolSeparable(Kernel):
         """The bindings of values and indices; if only one is written, both have it."""
         bases = "values_base", "indices_base"
         if not to_outputs:
-            values, indices = (replace(self._intermediate(number, base), written=True) for base in bases)
+            values, indices = (replace(self._temporary(number, base), written=True) for base in bases)
             return values, indices
         values, indices = (
             self.output_binding(outputs.start, number, base)
@@ -658,9 +658,9 @@ class PoolSeparable(Kernel):
         )
         return values, indices
 
-    def _intermediate(self, number: int, base: str) -> Binding:
+    def _temporary(self, number: int, base: str) -> Binding:
         """The binding of the results of pass `number`."""
-        return Binding(Role.INTERMEDIATE, number + self.first_intermediate, base=base)
+        return Binding(Role.TEMPORARY, number + self.first_temporary, base=base)
 
 
 def _greatest(count: int, fits: Callable[[int], bool]) -> int:

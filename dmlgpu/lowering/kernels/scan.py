@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from dmlgpu.lowering.geometry import Dim, even_part, power_of_2
-from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, shader_of, wrapped
+from dmlgpu.lowering.kernels.kernel import WORKSPACE_SHARE, Kernel, constants_of, shader_of, wrapped
 from dmlgpu.lowering.plan import Binding, Dispatch, NumberKind, Values
 from dmlgpu.lowering.problem import OutputTensor, Prefixes, Role, Source
 
@@ -72,7 +72,7 @@ class _Layout(NamedTuple):
 
 
 class _Slots(NamedTuple):
-    """The places of lines' states, in states: consecutive along a line."""
+    """Where the states of lines begin, in states; those of a line are consecutive."""
 
     base: int
     outer: int
@@ -118,7 +118,7 @@ class Scan(Kernel):
     @cached_property
     def _most_states(self) -> int:
         """Number of states that fit in memory: half for states of lines, half for states of blocks."""
-        most = max(self.limits.partial_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
+        most = max(self.limits.partial_bytes, self.source.size_in_bytes // WORKSPACE_SHARE)
         return min(most, self.limits.segment_bytes) // (4 * self._state_words)
 
     # Boxes

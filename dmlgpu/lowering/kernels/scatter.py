@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.geometry import Dim, address_span, merged
-from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, segment_push, wrapped
+from dmlgpu.lowering.kernels.kernel import WORKSPACE_SHARE, Kernel, constants_of, segment_push, wrapped
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Role, Source
 
@@ -55,7 +55,7 @@ class Scatter(Kernel):
         if self.source.data_type.bits < 32:
             tensors = self.problem.outputs[0].tensor, *[source.tensor for source in self.problem.sources]
             size = sum([tensor.size_in_bytes for tensor in tensors])
-            most = min(most, max(self.limits.intermediate_bytes, size // SCRATCH_SHARE))
+            most = min(most, max(self.limits.temporary_bytes, size // WORKSPACE_SHARE))
         return most // 4 - 1
 
     @property
@@ -64,14 +64,14 @@ class Scatter(Kernel):
         return self.source.data_type.bits < 32 and self.problem.output_count > self._most_marked
 
     @cached_property
-    def intermediates(self) -> tuple[TensorDesc, ...]:
+    def temporaries(self) -> tuple[TensorDesc, ...]:
         """A word, and for each output with a mark 1 + the number of its last element."""
         return (TensorDesc(DataType.UINT32, (min(self.problem.output_count, self._most_marked) + 1,)),)
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         (output,), (source, indices) = self.problem.outputs, self.problem.sources
         values = Source(output.tensor, output.role, output.number, output.segment_size)
-        last = {"last": (Source(self.intermediates[0], Role.INTERMEDIATE), 0)}
+        last = {"last": (Source(self.temporaries[0], Role.TEMPORARY), 0)}
         all_outputs, all_elements = range(self.problem.output_count), range(self.source.element_count)
         most, checked = self._most(_ITEM, _LOADS), self._is_checked
         late = 1 << 31 if len(all_elements) < 1 << 31 else 0

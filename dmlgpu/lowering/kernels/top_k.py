@@ -33,7 +33,7 @@ from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.geometry import power_of_2, runs_of_segments
 from dmlgpu.lowering.kernels.kernel import (
     BINDABLE,
-    SCRATCH_SHARE,
+    WORKSPACE_SHARE,
     Kernel,
     constants_of,
     segment_push,
@@ -131,7 +131,7 @@ class TopK(Kernel):
                 f"TopK1OperatorDesc.k: {lines.k} is not allowed for {self.source.data_type.name}; allowed on this "
                 f"device are numbers up to {most * 4 // 5 - self._list}"
             )
-        share = max(self.limits.intermediate_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
+        share = max(self.limits.temporary_bytes, self.source.size_in_bytes // WORKSPACE_SHARE)
         return max(least, min(lines.count * room, min(share, self.limits.segment_bytes) // bytes_of_both))
 
     def _room(self, elements: int) -> int:
