@@ -185,7 +185,7 @@ def _over_axes(
     *results: Type,
     fill: float | None = None,
 ) -> Call:
-    """The call of an operator on x, or on x with an added dimension; `fill` is the result of no elements, if any."""
+    """The call of an operator on x, or on x with an added dimension; `fill` is the result if x is empty, if any."""
     name, axes, shape = type(desc).__name__, desc.axes, x.shape
     keepdims = flag(name, "keepdims", keepdims)
     sizes = tuple([1 if i in axes else size for i, size in enumerate(shape) if keepdims or i not in axes])
@@ -259,7 +259,7 @@ def cumulative(
     direction: Any,
     exact: Any = False,
 ) -> Call:
-    """NumPy's function of this name; `initial`: whether results begin with that of no elements."""
+    """NumPy's function of this name; `initial`: whether results begin with 0, or 1 for products."""
     multiplies = kind is CumulativeProductOperatorDesc
     function, desc_name = ReduceFunction.MULTIPLY if multiplies else ReduceFunction.SUM, kind.__name__
     computed, result = _numpy_types(name, function, x, dtype)

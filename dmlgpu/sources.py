@@ -508,7 +508,7 @@ _SHORT_ROW = 1 << 16
 
 
 def _short_sum(call: Call, x: Array, device: Selector) -> Array | None:
-    """The sum of integers of 8 or 16 bits; None for other calls, or if 32 bits hold the sum of only a few.
+    """The sum of integers of 8 or 16 bits; None for other calls, or if 32 bits hold the sum of too few elements.
 
     Longer sums are computed in parts, which NumPy adds.
     """

@@ -5,10 +5,9 @@ They are argmax, argmin, max, min, sum, prod, mean, cumulative_sum, cumulative_p
     from dmlgpu.interop import array_api as xp
     xp.sum(x, axis=(0, 2), keepdims=True)
 
-They are dmlgpu's functions, with the standard's arguments and more. The result of a device tensor is a device tensor;
-that of another library's array on the host is a NumPy array, or a NumPy scalar if no axis is left. A device tensor is
-not converted: the sum of int32 and uint32 needs dtype=x.dtype. Sums, products
-and means do not take float64.
+They are dmlgpu's functions, with the standard's arguments and more. They return device tensors for device tensors, and
+NumPy arrays, or scalars if no axis is left, for arrays of other libraries on the host. A device tensor is not
+converted: the sum of int32 and uint32 needs dtype=x.dtype. Sums, products and means do not accept float64.
 
 Example:
     >>> import numpy as np

@@ -55,7 +55,7 @@ def exactly_averaged(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array
     """As `average_pooling`, but the values are rounded once, from exact sums."""
     finite = np.isfinite(x)
     totals = sums(desc, units(np.where(finite, x, 0)))
-    # Only infinities and NaN: the sum of the others may overflow.
+    # Add only infinities and NaN: the sum of the finite elements may overflow.
     specials = sums(desc, np.where(finite, 0, x).astype(np.float64))
     specials[np.isnan(specials)] = np.nan
     divisors = np.broadcast_to(counts(desc, x.shape), totals.shape)

@@ -121,7 +121,7 @@ def _exact_squares(row: Array, *, root: bool) -> np.floating[Any]:
 def _exact_sum(row: Array, count: int) -> np.floating[Any]:
     """The sum of floats, divided by `count`, as the nearest float of their type."""
     if not np.isfinite(row).all():
-        # Only infinities and NaN: the sum of the others may overflow.
+        # Add only infinities and NaN: the sum of the finite elements may overflow.
         with np.errstate(invalid="ignore"):
             special: np.floating[Any] = row[~np.isfinite(row)].sum()
         return row.dtype.type(np.nan) if np.isnan(special) else special

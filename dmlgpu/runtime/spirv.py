@@ -83,7 +83,7 @@ def layouts() -> dict[str, Any]:
 
 @cache
 def layout_of(module: str) -> Layout:
-    """The layout of one module; errors as `load`. A call needs few of all layouts."""
+    """The layout of one module; errors as `load`. A call needs only a few."""
     entry = layouts().get(module)
     if entry is None:
         raise DeviceError(f"{_FOLDER / _LAYOUTS} has no shader {module}; {FIX}")
