@@ -234,7 +234,7 @@ void main()
         // The first window of the ring. Before the first window of the input it is negative (wrapped around): so a
         // window exists if it is below the number of windows.
         uint front = tile.depth + start_padding.x, last_depth = front / window_stride.x;
-        uint behind = front - last_depth * window_stride.x;
+        uint phase = front - last_depth * window_stride.x;
         uint window_row = (tile.top + start_padding.y) / STRIDE_HEIGHT - ABOVE;
         uint column = (tile.left + start_padding.z) / STRIDE_WIDTH - BEFORE;
         begin_tile(column);
@@ -243,7 +243,7 @@ void main()
         for (uint i = 0; i < iterations; ++i) {
             [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
                 uint steps = DEPTHS - 1 - d;
-                bool covers = behind + steps * window_stride.x <= reach.x;
+                bool covers = phase + steps * window_stride.x <= reach.x;
                 load_row(d, covers, tile.plane, last_depth - steps, window_row + i, column);
             }
             if (i < ROWS - 1)

@@ -154,11 +154,11 @@ void main()
         for (; i < end; ++i) {
             Range columns = next_bin(columns_of, width);
             uint row_size = uint(columns.end - columns.begin), count = height * row_size;
-            uint first = 0, behind = count, x = 0, address = origin + uint(columns.begin) * column_stride;
+            uint first = 0, split_end = count, x = 0, address = origin + uint(columns.begin) * column_stride;
             if (TO_PARTIALS) {
                 uint last = max(count, 1) - 1, split_size = last / splits + 1, at = split + split_begin;
                 first = at > last / split_size ? count : at * split_size;
-                behind = first + min(split_size, count - first);
+                split_end = first + min(split_size, count - first);
                 uint y = first / max(row_size, 1);
                 x = first - y * row_size;
                 address += y * row_stride + x * column_stride;
@@ -166,7 +166,7 @@ void main()
             State state = empty_from(first);
             if (count == 0)  // an empty bin has one element, 0
                 state = state_of(operand_of(Bits(0)), 0);
-            for (uint index = first; index < behind; ++index) {
+            for (uint index = first; index < split_end; ++index) {
                 if (!SEGMENTED || address - source_first < source_count)
                     accumulate(state, operand_of(LOAD(source, address + source_base)), index);
                 bool ends = ++x == row_size;

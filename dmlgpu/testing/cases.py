@@ -92,7 +92,7 @@ class Undescribed:
 
     id: str
     function: str
-    """Of dmlgpu."""
+    """Name of a function of dmlgpu."""
     sizes: tuple[int, ...]
     axes: tuple[int, ...] = ()
     window: Any = None

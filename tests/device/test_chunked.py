@@ -417,7 +417,7 @@ def test_the_next_chunk_is_read_while_one_is_computed():
 
     def progress(number, count):
         done.append((number, count))
-        # The read of the next chunk was begun before this one was computed, and none behind it.
+        # The read of the next chunk began before this one was computed; no read began after it.
         if number < count:
             assert x.began[number].wait(60)
         assert len(x.reads) <= number + 1

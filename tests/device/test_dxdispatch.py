@@ -64,7 +64,7 @@ def changed(path, value):
 
 
 def dispatching(*commands, resources=(), **bindings):
-    """SUM with further resources, other bindings, and other commands behind the dispatch."""
+    """SUM with further resources, other bindings, and other commands after the dispatch."""
     document = copy.deepcopy(SUM)
     document["resources"].update(resources)
     document["commands"][0]["bindings"].update(bindings)
@@ -144,7 +144,7 @@ def test_comments_and_commas_that_json_lacks(run):
     text = json.dumps(changed("resources.input", SUM["resources"]["input"] | {"note": 'a // b, ] /* " */ c'}), indent=1)
     text = text.replace("{", "{ // a comment, }\n", 3).replace("]", ", /* another,\n one */ ]").replace("}", ", }")
     text = text.replace(", , ", ", ").replace(", /* another,\n one */ ] /*", "] /*")
-    assert run("\ufeff\n" + text + "\n text behind it")[1:] == run(SUM)[1:]
+    assert run("\ufeff\n" + text + "\n text after it")[1:] == run(SUM)[1:]
 
 
 def test_an_error_of_json_names_its_line(run):

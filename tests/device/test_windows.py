@@ -155,7 +155,7 @@ def test_padding_in_front_of_a_buffer(staged, data_type):
 
 
 def test_windows_of_least_values_down_strips(going_down):
-    # Rows of the padding, before the input and behind it, have no element that wins; nor do those between others.
+    # Rows of the padding, before and after the input, have no element that wins; nor do those between others.
     for dilation, volume in itertools.product((1, 2, 3), (False, True)):
         extra = (2,) if volume else ()
         desc = pool_desc(

@@ -111,7 +111,7 @@ def test_bins_of_whole_planes(counter, sizes, regions, size):
 
 
 def reversed_strides(sizes, gap):
-    """Those of a tensor whose first dimension is the innermost, with a gap behind each: no two dimensions merge."""
+    """Those of a tensor whose first dimension is the innermost, with a gap after each: no two dimensions merge."""
     strides, step = [], 1
     for size in sizes:
         strides.append(step)
@@ -383,7 +383,7 @@ def test_an_inner_loop_of_the_only_item_is_reported(counter):
 
 
 def test_what_unpooling_hands_on(counter):
-    """Its writes bind four buffers, and leave what they have to report behind `last`."""
+    """Its writes bind four buffers, and report after `last`."""
     plan = lower(MaxUnpoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 8, 8)), (16, 16)), ONE)
     *_, writes, again, last = plan.dispatches
     assert (writes.has_status, again.has_status, last.has_status) == (False, False, True)

@@ -326,7 +326,7 @@ def is_accepted(*args, **kwargs):
         (9, {"window": 2, "dilation": 2, "start": 1, "end": 1}, [9]),
         (5, {"window": 1, "stride": 3}, [2]),
         (8, {"window": 2, "stride": 3}, [3]),
-        # The window that rounding up adds would begin behind the input.
+        # The window that rounding up adds would begin after the input.
         (6, {"window": 2, "stride": 3}, [2]),
         (7, {"window": 2, "stride": 3}, [2, 3]),
         (4, {"window": 1, "stride": 9}, [1]),

@@ -173,7 +173,7 @@ def test_no_columns(count):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @np.errstate(all="ignore")
 def test_floats_with_the_sums_of_terms(dtype):
-    """Of any exponents, beyond the range of the type, and of what is far beyond it only so much."""
+    """Any exponents; sums beyond the range of the type are cut to a few times its greatest float."""
     greatest, least = (float(each) for each in (np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal))
     x = np.float64([[1, 5 * greatest, -6.5 * greatest, 99 * greatest, 0], [least, 3 * least, greatest, 0, 0]])
     x[:, 1:3] = np.round(x[:, 1:3] / least) * least

@@ -61,7 +61,7 @@ def grouped(*steps: NamedStep, has_barriers: bool = True) -> str:
         ("a>b c>a", "a>b [b] c>a"),
         ("a>b b>c d>b", "a>b [b] b>c [c] d>b"),
         ("a>b b>c d>c", "a>b [b] b>c [c] d>c"),
-        # What stands before a barrier may be overwritten behind it.
+        # After a barrier, steps may overwrite buffers of earlier steps.
         ("a>b b>a", "a>b [b] b>a"),
         ("a>b b>c d>a", "a>b [b] b>c d>a"),
         ("a>b b>c d>b b>e", "a>b [b] b>c [c] d>b [b] b>e"),

@@ -224,7 +224,7 @@ def test_interrupt(monkeypatch):
     assert main(["devices"]) == 130
 
 
-# What commands refuse. Lines are what stands behind `dmlgpu`.
+# What commands refuse. Lines are the arguments of `dmlgpu`.
 
 ARG_INDICES = "INT64, INT32, UINT64, UINT32\n"
 INTEGERS = "integers between commas"
