@@ -88,7 +88,7 @@ def integers_or_one(owner: str, field: str, values: Any, *, ordered: bool = True
 
 
 def is_integer(value: Any) -> bool:
-    """Whether a value is taken as an int. True is, so that the check of integers refuses it."""
+    """Whether a value counts as an int. True does, so that the check of integers refuses it."""
     if isinstance(value, np.bool_):
         return True
     try:

@@ -67,7 +67,7 @@ class Limits:
     loads_vectors: bool = True
     """Whether the driver loads a vector of 16 bytes faster than its words."""
     gathers: bool = False
-    """Whether the driver compiles a load of a vector of 16 bytes to four gathers, which takes it long."""
+    """Whether the driver compiles a load of a vector of 16 bytes to four gathers, which compile slowly."""
 
     def __post_init__(self) -> None:
         if self.segment_bytes % 256:

@@ -189,7 +189,7 @@ def _differences(child: Isolated, library: Library, outcomes: list[Row]) -> Iter
 
 
 def _judged(library: Library, trial: Trial, outcome: Outcome) -> tuple[bool, str]:
-    """Whether a difference is wrong, and what document says so or leaves it open."""
+    """Whether a difference is wrong, and the document that decides it or leaves it open."""
     if outcome.word == CRASHED:
         return True, "no document allows a crash"
     key = trial.function.removesuffix(", last").removesuffix(", least"), outcome.word
@@ -242,7 +242,7 @@ def _rule(trial: Trial, word: str) -> str:
 def _reduced(child: Isolated, library: Library, trial: Trial, outcome: Outcome) -> tuple[Trial, Outcome]:
     """A smaller trial with the same outcome."""
     attempts = _ATTEMPTS
-    if outcome.word == CRASHED:  # each one starts another process, and perhaps takes all its seconds
+    if outcome.word == CRASHED:  # each starts another process, and may last as long as it is allowed to
         attempts = 0 if outcome.text.startswith("no answer") else 2
     expected = outcome.word, _judged(library, trial, outcome)
     changed = True

@@ -63,7 +63,7 @@ class Library:
     plane_indices = False
     """Whether indices of pooling count within a plane (H, W), not in the whole tensor."""
     promises: ClassVar[Rules] = {}
-    """By function and outcome, what a document says that makes the oracle's value right."""
+    """By function and outcome, the text of a document by which the oracle's value is right."""
     disclaimers: ClassVar[Rules] = {}
     """The same of what leaves the value open. For all functions (""): NaN, and of inputs, subnormals and infinities."""
 
@@ -152,7 +152,7 @@ class Cupy(Numpy):
     from_numpy = "cp.asarray({})"
     to_numpy = "cp.asnumpy(result)"
     module = "cp"
-    # CuPy's page compares itself with NumPy's functions; of NaN and ties it says nothing else.
+    # CuPy's page compares itself with NumPy's functions; it does not mention NaN and ties.
     promises: ClassVar[Rules] = {}
     disclaimers: ClassVar[Rules] = {}
 
