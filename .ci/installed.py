@@ -6,7 +6,7 @@ from pathlib import Path
 # Last: dmlgpu is not to be this checkout's.
 sys.path.append(str(Path(__file__).parents[1]))
 import dmlgpu
-from dmlgpu.tools.selfcheck import checks
+from dmlgpu.testing.cases import samples
 from tests.support.pages import BLOCKS, run_block
 
 print(dmlgpu.__file__)
@@ -14,8 +14,8 @@ for page, line, block in BLOCKS:
     if page == "README.md":
         print(page, "line", line, flush=True)
         run_block(page, line, block)
-cases = checks()[:: int(sys.argv[1])]
+cases = samples()[:: int(sys.argv[1])]
 with dmlgpu.Device() as device:
-    wrong = [error for case in cases if (error := case.run(device))]
+    wrong = [error for case in cases if (error := case.verify(device))]
 print(f"{len(cases)} cases of {len({case.operator for case in cases})} operators, {len(wrong)} wrong", *wrong, sep="\n")
 sys.exit(bool(wrong))

@@ -11,8 +11,10 @@ import numpy as np
 
 from benchmarks.results import BenchmarkError
 from dmlgpu import AxisDirection, DataType, MaxPooling2OperatorDesc, OperatorDesc, ReduceFunction, TensorDesc, reference
-from dmlgpu.testing.cases import Array, Case, Fill, distinct, permuted_strides
-from dmlgpu.tools.registry import OPERATORS
+from dmlgpu.descriptors.tensor import Array
+from dmlgpu.registry import OPERATORS, name_of
+from dmlgpu.testing.cases import Case, permuted_strides
+from dmlgpu.testing.fills import Fill, distinct
 
 FLOAT32, FLOAT16 = DataType.FLOAT32, DataType.FLOAT16
 INT8, UINT8, INT64 = DataType.INT8, DataType.UINT8, DataType.INT64
@@ -265,7 +267,7 @@ def scaled(name: str, exponent: int) -> Case:
 def describe(desc: OperatorDesc) -> str:
     """An operator in one line."""
     source, fields = desc.inputs[0], vars(desc)
-    name = next(operator.name for operator in OPERATORS if operator.describes(desc))
+    name = name_of(desc)
     text = f"{name} {source.data_type.name.lower()} {_by(source.sizes)}"
     if not source.is_packed:
         text += f" strides {_by(source.element_strides)}"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dmlgpu import Device
+from dmlgpu.descriptors.tensor import Array
 from dmlgpu.runtime import kompute_module
-from dmlgpu.testing.cases import Array
 
 
 class Kompute:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from benchmarks.kompute import Kompute
 from benchmarks.peers import Contender, Peer, UnavailableError
 from dmlgpu import ExecutionFlags, OperatorDesc, __version__
+from dmlgpu.descriptors.tensor import Array
 from dmlgpu.lowering.problem import sums_can_be_exact
-from dmlgpu.testing.cases import Array
 
 
 class ExactPeer(Peer):

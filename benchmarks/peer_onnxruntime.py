@@ -26,7 +26,7 @@ from dmlgpu import (
     TopK1OperatorDesc,
     devices,
 )
-from dmlgpu.testing.cases import Array
+from dmlgpu.descriptors.tensor import Array
 
 # The first opset with all that is used here: from it on, AveragePool has dilations.
 _OPSET, _IR_VERSION = 19, 9

@@ -26,7 +26,7 @@ from dmlgpu import (
     ReduceOperatorDesc,
     TopK1OperatorDesc,
 )
-from dmlgpu.testing.cases import Array
+from dmlgpu.descriptors.tensor import Array
 
 _REDUCTIONS = {
     ReduceFunction.SUM: "sum",

@@ -26,7 +26,7 @@ from dmlgpu import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from dmlgpu.testing.cases import Array
+from dmlgpu.descriptors.tensor import Array
 
 _SHADERS = Path(__file__).with_name("shaders")
 _GROUP_SIZE = 256

@@ -16,8 +16,8 @@ from dmlgpu import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from dmlgpu.testing.cases import Array
-from dmlgpu.tools.registry import OPERATORS
+from dmlgpu.descriptors.tensor import Array
+from dmlgpu.registry import OPERATORS
 
 T = TypeVar("T")
 

@@ -15,8 +15,9 @@ from benchmarks.peers import Contender, Peer, UnavailableError
 from benchmarks.results import CALL, COMPILE, COPY, FIRST_CALL, KERNEL, OURS, BenchmarkError, Result, in_batches
 from dmlgpu import Device, OperatorDesc, reference
 from dmlgpu.comparison import differences
+from dmlgpu.descriptors.tensor import Array
 from dmlgpu.reference.bounds import is_exact
-from dmlgpu.testing.cases import Array, Case
+from dmlgpu.testing.cases import Case
 
 # Number of devices that are opened to time a compilation.
 _FRESH_DEVICES = 3

@@ -15,10 +15,12 @@ import numpy as np
 
 from dmlgpu import DataType, Device, ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
+from dmlgpu.descriptors.tensor import Array
 from dmlgpu.lowering.problem import sums_can_be_exact
 from dmlgpu.reference.bounds import is_exact
-from dmlgpu.testing.cases import DECREASING, INCREASING, UINT32, UINT64, Array, arranged
-from dmlgpu.tools.registry import CANONICAL, Operator, Sample, inputs_of
+from dmlgpu.registry import CANONICAL, Operator, Sample, inputs_of
+from dmlgpu.testing.cases import DECREASING, INCREASING, UINT32, UINT64
+from dmlgpu.testing.fills import arranged
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 from tests.support.limits import MAPPINGS, limits_of
 

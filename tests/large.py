@@ -32,6 +32,7 @@ from dmlgpu import (
     TensorDesc,
 )
 from dmlgpu.comparison import check_outputs
+from dmlgpu.descriptors.tensor import Array
 from dmlgpu.runtime.tuning import device_limits
 from dmlgpu.testing.cases import (
     DECREASING,
@@ -41,13 +42,11 @@ from dmlgpu.testing.cases import (
     INT64,
     UINT8,
     UINT32,
-    Array,
     arg_desc,
-    arranged,
     permuted_strides,
     pool_desc,
-    small,
 )
+from dmlgpu.testing.fills import arranged, small
 from tests.support import guards
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 

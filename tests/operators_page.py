@@ -19,7 +19,7 @@ from typing import Any
 from dmlgpu import DataType, OperatorDesc, ReduceFunction, ReduceOperatorDesc
 from dmlgpu.descriptors.feature_levels import FEATURE_LEVELS
 from dmlgpu.reference import bounds
-from dmlgpu.tools.registry import CANONICAL, OPERATORS, Operator
+from dmlgpu.registry import CANONICAL, OPERATORS, Operator
 from tests.support.processes import ROOT
 
 PAGE = ROOT / "docs" / "operators.md"

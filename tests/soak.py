@@ -24,7 +24,8 @@ import pytest
 
 import dmlgpu
 from dmlgpu import DescriptorError, Device
-from dmlgpu.testing.cases import CASES, Array, Case
+from dmlgpu.descriptors.tensor import Array
+from dmlgpu.testing.cases import CASES, Case
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 
 WARM_UP = 1000

@@ -28,7 +28,9 @@ from dmlgpu import (
     reference,
 )
 from dmlgpu.comparison import differences
-from dmlgpu.testing.cases import FLOAT16, FLOAT32, UINT32, UINT64, Array, distinct, negative, special_without_nan, ties
+from dmlgpu.descriptors.tensor import Array
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, UINT32, UINT64
+from dmlgpu.testing.fills import distinct, negative, special_without_nan, ties
 from tests.fuzz.descriptors import Choices, Data
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 

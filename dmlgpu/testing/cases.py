@@ -1,7 +1,7 @@
-"""Cases of every operator, for the tests of the oracle, of plans and of devices, and for other libraries.
+"""Cases of every operator: for the tests of the oracle, of plans and of devices, for drivers, and for other libraries.
 
-All tests that are not about one operator run CASES. These include samples of every operator of the registry; the
-special cases of an operator are in separate lists.
+All tests that are not about one operator run CASES. These include samples of every operator of the registry, of which
+`samples` has all; the special cases of an operator are in separate lists.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dmlgpu import (
     ArgmaxOperatorDesc,
@@ -25,6 +24,7 @@ from dmlgpu import (
     CumulativeProductOperatorDesc,
     CumulativeSummationOperatorDesc,
     DataType,
+    Device,
     ExecutionFlags,
     LpPooling1OperatorDesc,
     MaxPooling1OperatorDesc,
@@ -40,19 +40,38 @@ from dmlgpu import (
     TensorDesc,
     TopK1OperatorDesc,
     TopKOperatorDesc,
+    VerificationError,
+    verify,
 )
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ExtremumOperatorDesc
-from dmlgpu.descriptors.tensor import packed_strides
+from dmlgpu.descriptors.tensor import Array, packed_strides
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Plan
 from dmlgpu.lowering.problem import sums_can_be_exact
-from dmlgpu.tools.registry import OPERATORS, inputs_of, with_outputs
-
-Array = npt.NDArray[Any]
-# Returns the elements of a buffer, by type and count.
-Fill = Callable[[np.dtype[Any], int], Array]
+from dmlgpu.reference.bounds import is_exact
+from dmlgpu.registry import OPERATORS, Operator, inputs_of, name_of, with_outputs
+from dmlgpu.testing.fills import (
+    Fill,
+    any_bits,
+    arranged,
+    distinct,
+    factors,
+    few_extremes,
+    few_nan,
+    greatest,
+    least,
+    literal,
+    negative,
+    negative_zeros,
+    normal,
+    rising,
+    small,
+    special,
+    special_without_nan,
+    ties,
+)
 
 FLOAT64, FLOAT32, FLOAT16 = DataType.FLOAT64, DataType.FLOAT32, DataType.FLOAT16
 INT64, INT32, INT16, INT8 = DataType.INT64, DataType.INT32, DataType.INT16, DataType.INT8
@@ -76,6 +95,11 @@ class Case:
     """A nested list for each output tensor."""
     flags: ExecutionFlags = ExecutionFlags.NONE
 
+    @property
+    def operator(self) -> str:
+        """The operator's name in the registry, or that of its class."""
+        return name_of(self.desc)
+
     def plan(self, limits: Limits) -> Plan:
         """The plan for a device with these limits."""
         return lower(self.desc, limits, flags=self.flags)
@@ -84,6 +108,14 @@ class Case:
         """The same arrays every time, of the descriptor's sizes; elements that share memory are equal."""
         fills = dict(zip(map(id, self.desc.inputs), self.fills, strict=True))
         return inputs_of(self.desc, lambda tensor: arranged(tensor, fills[id(tensor)]))
+
+    def verify(self, device: Device) -> VerificationError | None:
+        """Runs the operator, and compares its outputs with the oracle's; None: they agree."""
+        try:
+            verify(self.desc, *self.inputs(), flags=self.flags, device=device)
+        except VerificationError as error:
+            return error
+        return None
 
 
 @dataclass(frozen=True)
@@ -102,122 +134,8 @@ class Undescribed:
     """The sizes of the results. None: nothing can win, which is an error. (): any result may be right."""
 
 
-def arranged(tensor: TensorDesc, fill: Fill) -> Array:
-    """The elements of a tensor whose buffer has this fill."""
-    buffer = fill(tensor.data_type.numpy, tensor.reach)
-    strides = [stride * buffer.itemsize for stride in tensor.element_strides]
-    return np.lib.stride_tricks.as_strided(buffer, tensor.sizes, strides, writeable=False)
-
-
 # Strides with so many different sums that the search for overlaps ends without a result.
 NO_END = (1, 80508469, 74289224, 67866763, 84346775, 56023097, 82628941, 79342657)
-
-
-# Fills
-
-
-def literal(values: Any) -> Fill:
-    """These values, in row-major order."""
-    return lambda dtype, count: np.array(values, dtype).reshape(count)
-
-
-def ties(dtype: np.dtype[Any], count: int) -> Array:
-    """Few different values, many of them equal."""
-    return np.random.default_rng(count).integers(0, 4, count).astype(dtype) - (dtype.kind != "u")
-
-
-def any_bits(dtype: np.dtype[Any], count: int) -> Array:
-    """Every bit pattern: in floats also NaN, infinities and denormals."""
-    return np.frombuffer(np.random.default_rng(count).bytes(count * dtype.itemsize), dtype)
-
-
-def distinct(dtype: np.dtype[Any], count: int) -> Array:
-    """Values that differ as far as the type allows, shuffled."""
-    with np.errstate(over="ignore"):  # float16 ends at 65504
-        return np.random.default_rng(count).permutation(count).astype(dtype)
-
-
-def rising(dtype: np.dtype[Any], count: int) -> Array:
-    """Ones, with a 0 and a 2 near the end."""
-    values = np.ones(count, dtype)
-    values[-3:-1] = 0, 2
-    return values
-
-
-def small(dtype: np.dtype[Any], count: int) -> Array:
-    """Integers so small that sums of a few hundred, also of squares, are exact."""
-    return np.random.default_rng(count).integers(-4 if dtype.kind != "u" else 0, 5, count).astype(dtype)
-
-
-def negative(dtype: np.dtype[Any], count: int) -> Array:
-    """Negative values; in unsigned types only 0. Anything that counts as 0 would win."""
-    values = np.random.default_rng(count).integers(1, 100, count)
-    return (-values if dtype.kind != "u" else values * 0).astype(dtype)
-
-
-def least(dtype: np.dtype[Any], count: int) -> Array:
-    """The least value of the type: nothing except an element may win over it."""
-    return np.full(count, -np.inf if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
-
-
-def greatest(dtype: np.dtype[Any], count: int) -> Array:
-    """The greatest value of the type."""
-    return np.full(count, np.inf if dtype.kind == "f" else np.iinfo(dtype).max, dtype)
-
-
-def negative_zeros(dtype: np.dtype[Any], count: int) -> Array:
-    """-0 and -1: no maximum is +0."""
-    return -np.random.default_rng(count).integers(0, 2, count).astype(dtype)
-
-
-def special_values(dtype: np.dtype[Any]) -> Array:
-    """The values of a type that comparisons are most likely to get wrong."""
-    if dtype.kind != "f":
-        info = np.iinfo(dtype)
-        return np.unique(np.array([info.min, info.min + 1, 0, 1, info.max - 1, info.max], dtype))
-    # The bits of positive values; the same with the sign follow.
-    magnitudes = {
-        2: [0x0000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0x7BFF, 0x7C00, 0x7C01, 0x7E00, 0x7FFF],
-        4: [0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FFFFFFF],
-        # Zeros and ones in either word; NaN by the bits of either word.
-        8: [
-            0,
-            1,
-            0xFFFFFFFF,
-            1 << 32,
-            (1 << 52) - 1,
-            1 << 52,
-            0x3FF << 52,
-            (0x3FF << 52) + 0xFFFFFFFF,
-            (0x7FF << 52) - 1,
-            0x7FF << 52,
-            (0x7FF << 52) + 1,
-            (0x7FF << 52) + (1 << 32),
-            (1 << 63) - 1,
-        ],
-    }[dtype.itemsize]
-    words = np.array(magnitudes, f"u{dtype.itemsize}")
-    return np.concatenate([words, words | 1 << (8 * dtype.itemsize - 1)]).astype(words.dtype).view(dtype)
-
-
-def special(dtype: np.dtype[Any], count: int) -> Array:
-    """Extremes; for floats both zeros, denormals, infinities, and NaN of several payloads, quiet and signalling."""
-    return np.random.default_rng(count).choice(special_values(dtype).view(f"u{dtype.itemsize}"), count).view(dtype)
-
-
-def special_without_nan(dtype: np.dtype[Any], count: int) -> Array:
-    """As `special`, so that other values than NaN win."""
-    values = special_values(dtype)
-    words = values[values == values].view(f"u{dtype.itemsize}")
-    return np.random.default_rng(count).choice(words, count).view(dtype)
-
-
-def factors(dtype: np.dtype[Any], count: int) -> Array:
-    """Floats whose products stay in range; odd integers, whose product is never 0."""
-    rng = np.random.default_rng(count)
-    if dtype.kind != "f":
-        return rng.integers(0, np.iinfo(dtype).max, count, dtype) | dtype.type(1)
-    return (np.exp2(rng.uniform(-1, 1, count)) * rng.choice([-1, 1], count)).astype(dtype)
 
 
 # Descriptors
@@ -1428,6 +1346,26 @@ def _sample_cases() -> Iterator[Case]:
 
 SAMPLES = list(_sample_cases())
 
+
+def samples(operators: Iterable[Operator] = OPERATORS) -> list[Case]:
+    """All samples of operators, with every type, all options, exact and rounded sums, and several kinds of values."""
+    return [
+        Case(f"{operator.name}-{number}-{fill.__name__}", desc, (fill,) * len(desc.inputs), flags=flags)
+        for operator in operators
+        for number, desc in enumerate(operator.descs())
+        for flags in (ExecutionFlags.NONE, *[ExecutionFlags.EXACT_SUMS] * sums_can_be_exact(desc))
+        for fill in fills_of(desc, flags)
+    ]
+
+
+def fills_of(desc: OperatorDesc, flags: ExecutionFlags = ExecutionFlags.NONE) -> tuple[Fill, ...]:
+    """The kinds of values for an operator. Sums of small integers have no errors: no bound hides a missing element."""
+    if not is_exact(desc, flags):
+        return small, normal, few_extremes
+    is_float = desc.inputs[0].data_type.numpy.kind == "f"
+    return (special_without_nan, any_bits, few_nan) if is_float else (special, any_bits)
+
+
 # Sums, rounded once.
 EXACT = [
     dataclasses.replace(case, id=f"exact-{case.id}", flags=ExecutionFlags.EXACT_SUMS)
@@ -1493,7 +1431,9 @@ CASES = [
     *SAMPLES,
     *EXACT,
 ]
-# The same by operator.
+# With those that have thousands of dispatches with lowered limits: what `dmlgpu verify --all` runs.
+ALL_CASES = [*CASES, *SMALL_WINDOWS, *SEPARABLE_STRIDED, *LARGE_INDICES]
+# CASES by operator.
 CASES_OF = {kind: [case for case in CASES if type(case.desc) is kind] for kind in map(type, (c.desc for c in CASES))}
 UNDESCRIBED = [
     *(

@@ -26,10 +26,10 @@ from dmlgpu.descriptors.tensor import Array
 from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError, shown
 from dmlgpu.files import open_npy, written
 from dmlgpu.reference.bounds import is_exact
+from dmlgpu.registry import DESCRIPTORS
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo, devices
 from dmlgpu.tools.dxdispatch import Model, ModelError, Options
-from dmlgpu.tools.registry import DESCRIPTORS
 from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
 
 if TYPE_CHECKING:
@@ -212,14 +212,16 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "check every operator with every type on a device against the NumPy oracle",
         "dmlgpu verify",
         "dmlgpu verify --device 0",
-        "dmlgpu verify --device llvmpipe",
+        "dmlgpu verify --device llvmpipe --all",
         "dmlgpu verify --exhaustive",
         words=(
             "right      cases with the oracle's bits, or within the bound of an operator that rounds",
             "different  all other cases; an error shows where the first one differs",
         ),
     )
-    verify.add_argument(
+    amount = verify.add_mutually_exclusive_group()
+    amount.add_argument("--all", action="store_true", help="check also all cases of dmlgpu's tests; takes longer")
+    amount.add_argument(
         "--exhaustive",
         action="store_true",
         help="check instead the order of all bit patterns of every type of up to 32 bits; takes minutes",
@@ -487,26 +489,27 @@ def _verify(args: argparse.Namespace) -> int:
     from rich.progress import track
     from rich.table import Table
 
-    from dmlgpu.tools.selfcheck import checks
+    from dmlgpu.testing.cases import ALL_CASES, samples
 
     console = open_console(_COLUMNS)
-    cases, exact = Counter[str](), Counter[str]()
+    counts, right = Counter[str](), Counter[str]()
     first_error = None
     start = time.perf_counter()
     with Device(args.device) as device:
         _print_device(console, device)
-        for check in track(checks(), "checking", console=console, transient=True, disable=not console.is_terminal):
-            error = check.run(device)
-            cases[check.operator] += 1
-            exact[check.operator] += error is None
+        cases = [*samples(), *(ALL_CASES if args.all else ())]
+        for case in track(cases, "checking", console=console, transient=True, disable=not console.is_terminal):
+            error = case.verify(device)
+            counts[case.operator] += 1
+            right[case.operator] += error is None
             first_error = first_error or error
     table = Table("Operator", box=SIMPLE_HEAD)
     for name in "Cases", "Right", "Different":
         table.add_column(name, justify="right")
-    for operator, count in cases.items():
-        table.add_row(operator, f"{count:,}", f"{exact[operator]:,}", f"{count - exact[operator]:,}")
+    for operator, count in counts.items():
+        table.add_row(operator, f"{count:,}", f"{right[operator]:,}", f"{count - right[operator]:,}")
     console.print(table)
-    console.print(f"{cases.total():,} cases in {time.perf_counter() - start:.1f} s")
+    console.print(f"{len(cases):,} cases in {time.perf_counter() - start:.1f} s")
     if first_error is not None:
         raise first_error
     return 0
@@ -630,19 +633,21 @@ def _calls_of_model(path: str) -> Callable[[Device], object]:
 
 def _calls_of_operator(words: Sequence[str]) -> Callable[[Device], object]:
     """A function that calls an operator with arrays, the same in every run; its first call creates both."""
+    from dmlgpu.registry import inputs_of
+    from dmlgpu.testing import fills
     from dmlgpu.tools import explain
-    from dmlgpu.tools.registry import inputs_of
-    from dmlgpu.tools.selfcheck import values
 
     if len(words) < 3:
         raise DescriptorError(f"--op: {' '.join(words)} is not allowed; give an operator, a type and sizes")
     name, data_type, sizes, *arguments = words
     desc = explain.parse(name, data_type, sizes, arguments)
-    kinds = {"f": "normal"}
 
     @cache
     def inputs() -> tuple[Array, ...]:
-        return inputs_of(desc, lambda tensor: values(tensor, kinds.get(tensor.data_type.numpy.kind, "any bits")))
+        kinds = {"f": fills.normal}
+        return inputs_of(
+            desc, lambda tensor: fills.arranged(tensor, kinds.get(tensor.data_type.numpy.kind, fills.any_bits))
+        )
 
     return lambda device: device.compile(desc)(*inputs())
 

@@ -24,7 +24,7 @@ from dmlgpu.runtime import kompute_module, spirv
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo, choose, devices, loader_messages, loader_version, preference
 from dmlgpu.runtime.settings import level, setting, switch
-from dmlgpu.tools.selfcheck import Check, checks
+from dmlgpu.testing.cases import Case, samples
 
 OK, ODD, BROKEN = "ok", "odd", "broken"
 
@@ -138,21 +138,21 @@ def _check(index: str) -> tuple[int, str]:
     cases = _cases()
     with Device(int(index)) as device:
         for exact, case in enumerate(cases):
-            error = case.run(device)
+            error = case.verify(device)
             if error is not None:
                 return exact, f"{case.operator}: {error}"
     return len(cases), ""
 
 
-def _cases() -> list[Check]:
+def _cases() -> list[Case]:
     """A case of each operator, the same in every run; together they have all types. Drivers compile each slowly."""
     operators = defaultdict(list)
-    for check in checks():
-        operators[check.operator].append(check)
-    chosen: list[Check] = []
+    for case in samples():
+        operators[case.operator].append(case)
+    chosen: list[Case] = []
     for name, same in operators.items():
-        seen = {check.desc.inputs[0].data_type for check in chosen}
-        new = [check for check in same if check.desc.inputs[0].data_type not in seen]
+        seen = {case.desc.inputs[0].data_type for case in chosen}
+        new = [case for case in same if case.desc.inputs[0].data_type not in seen]
         chosen.append(Random(name).choice(new or same))
     return chosen
 

@@ -29,8 +29,8 @@ from dmlgpu.descriptors.reduction import AxisDirection, ReduceFunction
 from dmlgpu.descriptors.tensor import Array, Bytes, TensorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import open_npy, written
+from dmlgpu.registry import DESCRIPTORS
 from dmlgpu.runtime.device import Device
-from dmlgpu.tools.registry import DESCRIPTORS
 
 _ENUMERATIONS = {
     "function": (ReduceFunction, "DML_REDUCE_FUNCTION_"),

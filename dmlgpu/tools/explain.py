@@ -16,8 +16,8 @@ from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Role
+from dmlgpu.registry import DESCRIPTORS, OPERATORS, Operator
 from dmlgpu.sources import write_instead
-from dmlgpu.tools.registry import DESCRIPTORS, OPERATORS, Operator
 
 _REQUIRED = inspect.Parameter.empty
 _FLAGS = {"TRUE": True, "FALSE": False}

@@ -21,7 +21,8 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Source, Windows, problems_of
 from dmlgpu.runtime import spirv
-from dmlgpu.testing.cases import UINT32, arranged, permuted_strides
+from dmlgpu.testing.cases import UINT32, permuted_strides
+from dmlgpu.testing.fills import arranged
 from tests.support.limits import LOWERED
 from tests.support.processes import ROOT
 from tests.support.shaders import VARIANTS, build

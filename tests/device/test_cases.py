@@ -22,7 +22,7 @@ from dmlgpu.testing.cases import (
     TYPE_PAIRS,
     Case,
 )
-from tests.support.plans import modules_of, of_operator, operator_of
+from tests.support.plans import modules_of, of_operator
 
 
 def by_id(cases: list[Case]) -> pytest.MarkDecorator:
@@ -60,7 +60,7 @@ def test_device_with_lowered_limits_equals_reference(lowered, case):
     dmlgpu.verify(case.desc, *case.inputs(), device=lowered)
 
 
-@pytest.mark.parametrize("operator", sorted({operator_of(case) for case in OWN if hasattr(case.desc, "axes")}))
+@pytest.mark.parametrize("operator", sorted({case.operator for case in OWN if hasattr(case.desc, "axes")}))
 def test_mapping_of_a_gpu_equals_reference(cooperating, operator):
     """Those that invocations compute together."""
     limits = Limits(segment_bytes=1 << 30, group_size=64, group_count=16, cooperating=True)

@@ -7,7 +7,7 @@ import dmlgpu
 from dmlgpu import AxisDirection, CumulativeProductOperatorDesc, CumulativeSummationOperatorDesc, DescriptorError
 from dmlgpu.reference import reference
 from dmlgpu.reference.bounds import bounds
-from dmlgpu.testing.cases import factors
+from dmlgpu.testing.fills import factors
 
 pytestmark = pytest.mark.every_driver
 

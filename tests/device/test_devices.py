@@ -29,18 +29,8 @@ from dmlgpu import (
 )
 from dmlgpu.runtime import spirv
 from dmlgpu.runtime.tuning import device_limits
-from dmlgpu.testing.cases import (
-    CASES,
-    FLOAT32,
-    INT32,
-    POOLED_STRIDED,
-    STRIDED_ARGS,
-    UINT8,
-    UINT32,
-    any_bits,
-    arg_desc,
-    pool_desc,
-)
+from dmlgpu.testing.cases import CASES, FLOAT32, INT32, POOLED_STRIDED, STRIDED_ARGS, UINT8, UINT32, arg_desc, pool_desc
+from dmlgpu.testing.fills import any_bits
 from tests.support.drivers import discrete, opened_as
 from tests.support.layouts import check_all_bytes
 from tests.support.plans import OF_A_CPU, OF_GATHERS, by_operator, chosen, of_operator

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dmlgpu import CompiledOperator
+from dmlgpu.registry import OPERATORS
 from dmlgpu.tools import cli, dxdispatch
 from dmlgpu.tools.dxdispatch import Model, ModelError, Options
-from dmlgpu.tools.registry import OPERATORS
 from tests.support.processes import ROOT
 
 MODELS = ROOT / "docs" / "models"

@@ -4,7 +4,8 @@ import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, Device, DeviceTensor, OperatorDesc, TensorDesc
 from dmlgpu.runtime.memory import ALIGNMENT, Slice
-from dmlgpu.testing.cases import FLOAT32, INT64, arg_desc, arranged, pool_desc, ties
+from dmlgpu.testing.cases import FLOAT32, INT64, arg_desc, pool_desc
+from dmlgpu.testing.fills import arranged, ties
 
 DESCS = {
     "argmax": arg_desc(ArgmaxOperatorDesc, FLOAT32, (8, 100), [1]),

@@ -3,7 +3,7 @@
 import pytest
 
 import dmlgpu
-from dmlgpu.tools.registry import CANONICAL
+from dmlgpu.registry import CANONICAL
 from tests import hashes
 from tests.support.processes import ROOT
 

@@ -19,13 +19,11 @@ from dmlgpu.testing.cases import (
     UINT64,
     UNPOOLED,
     WIDTHS,
-    any_bits,
     arg_desc,
-    arranged,
-    distinct,
     permuted_strides,
     pool_desc,
 )
+from dmlgpu.testing.fills import any_bits, arranged, distinct
 from tests.support.layouts import check_all_bytes, guard, laid_out
 
 # The same layout with every type.

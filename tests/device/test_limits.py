@@ -21,7 +21,7 @@ from dmlgpu.testing.cases import CASES, FLOAT32
 from tests.support.devices import DEVICES
 from tests.support.drivers import opened_as
 from tests.support.instructions import instructions
-from tests.support.plans import LARGE, by_operator, check, first_of_each, modules_of, of_operator, operator_of
+from tests.support.plans import LARGE, by_operator, check, first_of_each, modules_of, of_operator
 
 by_device = pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
 
@@ -183,7 +183,7 @@ def chosen():
 
     def variants(case):
         modules = set().union(*(modules_of(case, limits) for limits in all_limits))
-        return {operator_of(case)} | {module.removesuffix("_vectors").rsplit("_", 2)[0] for module in modules}
+        return {case.operator} | {module.removesuffix("_vectors").rsplit("_", 2)[0] for module in modules}
 
     return first_of_each(variants)
 

@@ -9,9 +9,9 @@ import re
 import pytest
 
 import dmlgpu
+from dmlgpu.registry import OPERATORS
 from dmlgpu.runtime import spirv
 from dmlgpu.testing.cases import ELEMENT_TYPES, INDEX_TYPES
-from dmlgpu.tools.registry import OPERATORS
 from tests.support.limits import CORES, MAPPINGS, limits_of
 from tests.support.plans import EXTREMUM, OF_A_CPU, OF_A_GPU, OF_GATHERS, by_operator, chosen, covered, of_operator
 

@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 import dmlgpu
 from dmlgpu import OperatorDesc, TensorDesc, verify
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.testing.cases import FLOAT16, INT64, UINT8, arranged
-from dmlgpu.tools.registry import CANONICAL, OPERATORS, inputs_of
+from dmlgpu.registry import CANONICAL, OPERATORS, inputs_of
+from dmlgpu.testing.cases import FLOAT16, INT64, UINT8
+from dmlgpu.testing.fills import arranged
 from tests.fuzz import descriptors
 from tests.fuzz.__main__ import recorded, replayed, simplest
 from tests.fuzz.descriptors import Attempt, strategy

@@ -11,9 +11,9 @@ import pytest
 import dmlgpu
 from benchmarks import cli as benchmarks_cli
 from dmlgpu.interop import array_api
+from dmlgpu.registry import OPERATORS
 from dmlgpu.testing import __main__ as testing
 from dmlgpu.tools import cli
-from dmlgpu.tools.registry import OPERATORS
 from tests.support.pages import ADAPTERS_PAGES, BLOCKS, DOCS, PAGES, run_block
 from tests.support.processes import ROOT
 

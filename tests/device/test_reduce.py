@@ -14,7 +14,8 @@ from dmlgpu.lowering.lower import KERNELS, lower
 from dmlgpu.lowering.problem import Axes
 from dmlgpu.reference import reference
 from dmlgpu.reference.bounds import bounds
-from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64, arranged, small
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
+from dmlgpu.testing.fills import arranged, small
 from tests.support.limits import LIMITS, LOWERED
 
 pytestmark = pytest.mark.every_driver

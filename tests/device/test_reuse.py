@@ -24,7 +24,8 @@ from dmlgpu import (
     argmax,
     max_pooling,
 )
-from dmlgpu.testing.cases import FLOAT32, UINT8, UINT32, UNPOOLED, Case, any_bits, arg_desc, pool_desc
+from dmlgpu.testing.cases import FLOAT32, UINT8, UINT32, UNPOOLED, Case, arg_desc, pool_desc
+from dmlgpu.testing.fills import any_bits
 from tests.support.drivers import discrete, opened_as, unified
 
 pytestmark = pytest.mark.every_driver

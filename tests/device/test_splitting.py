@@ -35,15 +35,11 @@ from dmlgpu.testing.cases import (
     UINT32,
     UINT64,
     WIDTHS,
-    any_bits,
     arg_desc,
-    arranged,
-    distinct,
     permuted_strides,
     pool_desc,
-    special,
-    ties,
 )
+from dmlgpu.testing.fills import any_bits, arranged, distinct, special, ties
 
 by_fill = pytest.mark.parametrize("fill", [ties, special, any_bits], ids=lambda fill: fill.__name__)
 

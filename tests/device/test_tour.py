@@ -4,7 +4,7 @@ import json
 
 import matplotlib
 
-from dmlgpu.tools.registry import OPERATORS
+from dmlgpu.registry import OPERATORS
 from tests.support.processes import ROOT
 
 NOTEBOOK = json.loads((ROOT / "docs" / "tour.ipynb").read_text(encoding="utf-8"))

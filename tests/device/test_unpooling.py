@@ -19,7 +19,8 @@ from dmlgpu.lowering.kernels.scatter import Scatter
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Values
-from dmlgpu.testing.cases import ELEMENT_TYPES, FLOAT32, UINT8, UINT32, UINT64, any_bits, arranged
+from dmlgpu.testing.cases import ELEMENT_TYPES, FLOAT32, UINT8, UINT32, UINT64
+from dmlgpu.testing.fills import any_bits, arranged
 from tests.support.drivers import discrete, opened_as
 from tests.support.limits import LOWERED, limits_of
 

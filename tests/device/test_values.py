@@ -29,8 +29,8 @@ from dmlgpu.testing.cases import (
     UINT64,
     arg_desc,
     pool_desc,
-    special_values,
 )
+from dmlgpu.testing.fills import special_values
 
 pytestmark = pytest.mark.every_driver
 

@@ -34,11 +34,9 @@ from dmlgpu.testing.cases import (
     UINT8,
     UINT32,
     UINT64,
-    distinct,
-    least,
     pool_desc,
-    ties,
 )
+from dmlgpu.testing.fills import distinct, least, ties
 from tests.support.limits import gpu_of_eight, limits_of
 from tests.support.plans import check, computed
 

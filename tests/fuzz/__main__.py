@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from dmlgpu import Device, DeviceInfo
 from dmlgpu.lowering.lower import lower
-from dmlgpu.tools.registry import CANONICAL, OPERATORS
+from dmlgpu.registry import CANONICAL, OPERATORS
 from tests.fuzz import descriptors
 from tests.fuzz.descriptors import Choices
 from tests.support import guards

@@ -17,10 +17,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from dmlgpu import AxisDirection, DataType, DescriptorError, OperatorDesc, ReduceFunction, TensorDesc
-from dmlgpu.descriptors.tensor import MAX_ELEMENTS
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS, Array
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.testing.cases import UINT32, Array, Fill, any_bits, distinct, negative, special, special_without_nan, ties
-from dmlgpu.tools.registry import OPERATORS, Operator, with_outputs
+from dmlgpu.registry import OPERATORS, Operator, with_outputs
+from dmlgpu.testing.cases import UINT32
+from dmlgpu.testing.fills import Fill, any_bits, distinct, negative, special, special_without_nan, ties
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dmlgpu import DescriptorError, OperatorDesc, TensorDesc
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.tools.registry import OPERATORS, Operator
+from dmlgpu.registry import OPERATORS, Operator
 from tests.fuzz.descriptors import Choices
 
 # Around the widths of vectors, threads and loops, and far beyond.

@@ -16,8 +16,8 @@ from dmlgpu import (
     feature_level,
 )
 from dmlgpu.descriptors.feature_levels import FEATURE_LEVELS
+from dmlgpu.registry import OPERATORS
 from dmlgpu.testing.cases import FLOAT16, FLOAT32, FLOAT64, INT8, INT64, UINT8, UINT32, UINT64, extremum_desc
-from dmlgpu.tools.registry import OPERATORS
 
 PLANE = (1, 1, 4, 4)
 

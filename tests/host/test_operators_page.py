@@ -6,7 +6,7 @@ import pytest
 
 from dmlgpu import DataType
 from dmlgpu.descriptors.feature_levels import FEATURE_LEVELS
-from dmlgpu.tools.registry import OPERATORS
+from dmlgpu.registry import OPERATORS
 from tests import operators_page
 
 

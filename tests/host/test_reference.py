@@ -35,19 +35,8 @@ from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.descriptors.reduction import ExtremumOperatorDesc
 from dmlgpu.reference.bounds import bounds, is_exact
-from dmlgpu.testing.cases import (
-    CASES_OF,
-    DECREASING,
-    ELEMENT_TYPES,
-    INCREASING,
-    arg_desc,
-    distinct,
-    factors,
-    pool_desc,
-    small,
-    special,
-    ties,
-)
+from dmlgpu.testing.cases import CASES_OF, DECREASING, ELEMENT_TYPES, INCREASING, arg_desc, pool_desc
+from dmlgpu.testing.fills import distinct, factors, small, special, ties
 
 
 def bits(array):

@@ -8,9 +8,8 @@ import pytest
 import dmlgpu
 from benchmarks.cases import describe
 from dmlgpu import ArgmaxOperatorDesc, DescriptorError, MaxPoolingOperatorDesc, TensorDesc
-from dmlgpu.testing.cases import FLOAT16, FLOAT32, UINT8, UINT32
-from dmlgpu.tools import selfcheck
-from dmlgpu.tools.registry import CANONICAL, OPERATORS, Operator, with_outputs
+from dmlgpu.registry import CANONICAL, OPERATORS, Operator, with_outputs
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, UINT8, UINT32, samples
 from tests import hashes
 from tests.fuzz import descriptors
 from tests.fuzz.descriptors import Choices
@@ -77,11 +76,11 @@ def test_outputs_are_changed_where_they_are():
 
 
 def test_a_row_is_checked_drawn_hashed_and_described(device, monkeypatch):
-    monkeypatch.setattr(selfcheck, "OPERATORS", (PEAK,))
-    checks = selfcheck.checks()
-    assert {(check.operator, type(check.desc)) for check in checks} == {("PEAK", PeakOperatorDesc)}
-    assert len(checks) == 2 * (3 * 3 + 8 * 2)
-    assert [check.run(device) for check in checks[:3]] == [None] * 3
+    monkeypatch.setattr("dmlgpu.registry.OPERATORS", (PEAK,))
+    cases = samples((PEAK,))
+    assert {(case.operator, type(case.desc)) for case in cases} == {("PEAK", PeakOperatorDesc)}
+    assert len(cases) == 2 * (3 * 3 + 8 * 2)
+    assert [case.verify(device) for case in cases[:3]] == [None] * 3
 
     drawn = descriptors.operator(Choices(random.Random(1).randint), PEAK, (FLOAT16,))
     assert (type(drawn), drawn.input_tensor.data_type) == (PeakOperatorDesc, FLOAT16)
@@ -93,5 +92,4 @@ def test_a_row_is_checked_drawn_hashed_and_described(device, monkeypatch):
     assert hashed[0] == hashed[1]
     assert len(hashes.hash_of(hashes.results(device.run, PEAK, FLOAT32))) == 12
 
-    monkeypatch.setattr("benchmarks.cases.OPERATORS", (PEAK,))
     assert describe(PEAK.of(TensorDesc(UINT8, (3, 4)), axes=(0, 1))) == "PEAK uint8 3x4 axes 0, 1"

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 import dmlgpu
+from dmlgpu import registry
 from dmlgpu.chunks.source import Chunked
 from dmlgpu.descriptors.operator import ALL_TYPES
 from dmlgpu.lowering.lower import DESCRIPTIONS
 from dmlgpu.reference import reference
 from dmlgpu.runtime import drivers
-from dmlgpu.tools import cli, exhaustive, explain, registry, selfcheck
+from dmlgpu.testing import cases, fills
+from dmlgpu.tools import cli, exhaustive, explain
 from dmlgpu.tools.cli import main
 from tests.support.drivers import DRIVERS, set_drivers
 from tests.support.limits import LIMITS, LOWERED
@@ -43,9 +45,10 @@ def _width(monkeypatch):
 
 @pytest.fixture
 def few_checks(monkeypatch):
-    """A check of each operator, for time."""
-    sample = tuple({check.operator: check for check in selfcheck.checks()}.values())
-    monkeypatch.setattr(selfcheck, "checks", lambda: sample)
+    """A sample of each operator, and a case, for time."""
+    chosen = [*{case.operator: case for case in cases.samples()}.values()]
+    monkeypatch.setattr(cases, "samples", lambda: chosen)
+    monkeypatch.setattr(cases, "ALL_CASES", cases.EXTREMA[:1])
 
 
 @pytest.fixture
@@ -492,10 +495,10 @@ def test_bytes(size, text):
 
 
 def test_the_self_check_covers_every_operator_and_type():
-    checks = selfcheck.checks()
-    assert {check.operator for check in checks} == set(OPERATORS)
+    samples = cases.samples()
+    assert {case.operator for case in samples} == set(OPERATORS)
     for name, operator in OPERATORS.items():
-        descs = [check.desc for check in checks if check.operator == name]
+        descs = [case.desc for case in samples if case.operator == name]
         assert {type(desc) for desc in descs} == {operator.desc}
         assert {desc.inputs[0].data_type for desc in descs} == set(operator.data_types)
         assert any(not desc.inputs[0].is_packed for desc in descs)
@@ -518,9 +521,9 @@ def test_the_self_check_covers_every_operator_and_type():
 
 def test_the_self_check_covers_the_special_values():
     tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
-    kinds = selfcheck._kinds(dmlgpu.ArgmaxOperatorDesc.of(tensor))
-    assert kinds == ("ties", "any bits", "few NaN")
-    ties, any_bits, few_nan = (selfcheck.values(tensor, kind) for kind in kinds)
+    kinds = cases.fills_of(dmlgpu.ArgmaxOperatorDesc.of(tensor))
+    assert kinds == (fills.special_without_nan, fills.any_bits, fills.few_nan)
+    ties, any_bits, few_nan = (fills.arranged(tensor, kind) for kind in kinds)
     assert {float(x) for x in ties.flat} >= {np.inf, -np.inf, 0.0, 2.0**-24, -(2.0**-24), 65504.0}
     assert np.any(np.signbit(ties) & (ties == 0))
     assert len(np.unique(any_bits.view(np.uint16))) > 5000
@@ -528,13 +531,13 @@ def test_the_self_check_covers_the_special_values():
 
 
 def test_the_self_check_gives_operators_with_a_bound_other_values(monkeypatch):
-    monkeypatch.setattr(selfcheck, "is_exact", lambda *_: False)
+    monkeypatch.setattr(cases, "is_exact", lambda *_: False)
     tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
-    kinds = selfcheck._kinds(dmlgpu.ArgmaxOperatorDesc.of(tensor))
-    assert kinds == ("small integers", "normal", "few extremes")
-    integers, normal, extremes = (selfcheck.values(tensor, kind) for kind in kinds)
+    kinds = cases.fills_of(dmlgpu.ArgmaxOperatorDesc.of(tensor))
+    assert kinds == (fills.small, fills.normal, fills.few_extremes)
+    integers, normal, extremes = (fills.arranged(tensor, kind) for kind in kinds)
     assert {x.dtype for x in (integers, normal, extremes)} == {np.dtype(np.float16)}
-    assert set(integers.flat) == set(range(-8, 9))
+    assert set(integers.flat) == set(range(-4, 5))
     assert np.isfinite(normal).all()
     assert len(np.unique(normal)) > 1000
     assert 0 < np.count_nonzero(np.isinf(extremes)) < 100
@@ -544,7 +547,8 @@ def test_the_self_check_gives_operators_with_a_bound_other_values(monkeypatch):
 def test_the_self_check_covers_the_ends_of_each_type(data_type):
     tensor = dmlgpu.TensorDesc(data_type, (1000,))
     limits = np.finfo(data_type.numpy) if data_type.numpy.kind == "f" else np.iinfo(data_type.numpy)
-    assert {limits.min, limits.max} <= set(selfcheck.values(tensor, "ties"))
+    kind = cases.fills_of(dmlgpu.ArgmaxOperatorDesc.of(tensor))[0]
+    assert {limits.min, limits.max} <= set(fills.arranged(tensor, kind))
 
 
 def test_verify(driver, few_checks, capsys):
@@ -554,6 +558,13 @@ def test_verify(driver, few_checks, capsys):
     for operator in OPERATORS:
         assert [*operator.split(), "1", "1", "0"] in rows(output)
     assert f"{len(OPERATORS)} cases in " in output
+
+
+def test_verify_all(driver, few_checks, capsys):
+    assert main(["verify", "--all", "--device", str(driver.index)]) == 0
+    output = capsys.readouterr().out
+    assert ["EXTREMUM", "1", "1", "0"] in rows(output)
+    assert f"{len(OPERATORS) + 1} cases in " in output
 
 
 def test_verify_takes_part_of_a_name(driver, few_checks, capsys):
@@ -687,8 +698,8 @@ def test_terminals_of_80_columns_get_all_words(any_cpu, capsys, monkeypatch, lin
 
 def test_every_dispatch_is_explained():
     variants = set()
-    for mapping, cases in ("CPU", chosen("CPU")), ("GPU", chosen("GPU")), ("split", chosen("CPU")[::7]):
-        for case in cases:
+    for mapping, planned in ("CPU", chosen("CPU")), ("GPU", chosen("GPU")), ("split", chosen("CPU")[::7]):
+        for case in planned:
             plan = case.plan(LIMITS[mapping])
             shown = [*explain.rows(plan)]
             variants |= {dispatch.shader.variant for dispatch in plan.dispatches}
@@ -790,7 +801,7 @@ def test_profile_takes_every_operator(operator, capsys):
 @pytest.mark.parametrize("command", [["explain"], ["profile", "--op"]], ids=["explain", "profile"])
 @pytest.mark.parametrize("data_type", ["float16", "float64", "int8"])
 def test_what_does_not_fit_the_device_is_refused_before_it_is_made(command, data_type, monkeypatch, capsys):
-    monkeypatch.setattr(selfcheck, "values", lambda *_: pytest.fail("arrays are made"))
+    monkeypatch.setattr(fills, "arranged", lambda *_: pytest.fail("arrays are made"))
     # On the newest drivers the largest tensor may fit in a heap.
     small = tuple(dataclasses.replace(info, heaps=(1 << 30,) * len(info.heaps)) for info in dmlgpu.devices())
     monkeypatch.setattr(drivers, "devices", lambda: small)
@@ -803,10 +814,10 @@ def test_what_does_not_fit_the_device_is_refused_before_it_is_made(command, data
     [("Unable to allocate 9 GiB", "Unable to allocate 9 GiB"), ("", "out of memory on this machine")],
 )
 def test_what_does_not_fit_the_memory_is_no_traceback(monkeypatch, capsys, text, said):
-    def values(*_):
+    def arranged(*_):
         raise MemoryError(text)
 
-    monkeypatch.setattr(selfcheck, "values", values)
+    monkeypatch.setattr(fills, "arranged", arranged)
     assert main(["profile", "--op", "argmax", "float32", "3"]) == 2
     assert capsys.readouterr().err == f"dmlgpu: {said}\n"
 

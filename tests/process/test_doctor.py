@@ -13,11 +13,11 @@ import pytest
 
 import dmlgpu
 from dmlgpu.descriptors.operator import SELECTED_TYPES
+from dmlgpu.registry import OPERATORS
 from dmlgpu.runtime import kompute_module, spirv
 from dmlgpu.tools import doctor
 from dmlgpu.tools.cli import main
 from dmlgpu.tools.doctor import BROKEN, ODD, OK, Finding, Report
-from dmlgpu.tools.registry import OPERATORS
 from tests.support.devices import info
 from tests.support.drivers import DRIVERS, naming, set_drivers
 from tests.support.processes import ROOT
@@ -217,7 +217,7 @@ CHECKS = {
 PROGRAM = """
 import atexit, os, sys
 import dmlgpu
-from dmlgpu.tools import selfcheck
+from dmlgpu.testing import cases
 calls = 0
 def noise():
     print(1_000_000 * "noise\\n", flush=True)
@@ -225,7 +225,7 @@ def run(self, device):
     global calls
     calls += 1
     return {}
-selfcheck.Check.run = run
+cases.Case.verify = run
 """
 
 

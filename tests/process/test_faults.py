@@ -4,7 +4,6 @@ SwiftShader runs, too, where a driver has a part in it: which device is opened, 
 """
 
 import dataclasses
-import itertools
 import os
 import sys
 from types import SimpleNamespace
@@ -16,8 +15,7 @@ from dmlgpu import ArgmaxOperatorDesc, DeviceTensor, OutOfMemoryError, TensorDes
 from dmlgpu.lowering.limits import segment_sizes
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
-from dmlgpu.testing.cases import CASES, FLOAT32, UINT8, arg_desc
-from dmlgpu.tools.selfcheck import checks
+from dmlgpu.testing.cases import CASES, FLOAT32, UINT8, arg_desc, samples
 from tests.support.drivers import opened_as
 from tests.support.plans import check_limits
 from tests.support.processes import OPENED, PRELUDE, RESULT, ROOT, run
@@ -169,8 +167,8 @@ def test_results_with_the_least_that_vulkan_promises(driver, kind):
     with opened_as(driver, **MINIMUM | {"max_group_size": driver.max_group_size}, type=kind) as device:
         limits = device_limits(dataclasses.replace(driver, type=kind, **MINIMUM))
         device.limits = dataclasses.replace(limits, group_count=min(limits.group_count, 64))
-        for check in itertools.islice(checks(), 0, None, 127):
-            assert check.run(device) is None
+        for case in samples()[::127]:
+            assert case.verify(device) is None
 
 
 # Long work

@@ -4,8 +4,8 @@ import numpy as np
 
 from dmlgpu import Device, OperatorDesc, TensorDesc, reference
 from dmlgpu.comparison import differences
-from dmlgpu.testing.cases import arranged, ties
-from dmlgpu.tools.registry import inputs_of
+from dmlgpu.registry import inputs_of
+from dmlgpu.testing.fills import arranged, ties
 
 
 def laid_out(array, tensor: TensorDesc, buffer):

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, DescriptorError, Device, OperatorDesc, ReduceFunction
-from dmlgpu.descriptors.reduction import ExtremumOperatorDesc
 from dmlgpu.descriptors.tensor import Array
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan, Values
 from dmlgpu.lowering.problem import Role, problems_with
+from dmlgpu.registry import OPERATORS
 from dmlgpu.runtime import spirv
 from dmlgpu.testing.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, Case, arg_desc, extremum_desc, pool_desc
-from dmlgpu.tools.registry import OPERATORS
 from tests.support.instructions import writable
 from tests.support.limits import CORES, LIMITS
 
@@ -39,14 +38,6 @@ def modules_of(case: Case, limits: Limits) -> frozenset[str]:
 
 # Not an operator of DirectML, and not in the registry.
 EXTREMUM = "EXTREMUM"
-
-
-def operator_of(case: Case) -> str:
-    """The name of a case's operator in the registry, or EXTREMUM."""
-    if isinstance(case.desc, ExtremumOperatorDesc):
-        return EXTREMUM
-    (name,) = (operator.name for operator in OPERATORS if operator.describes(case.desc))
-    return name
 
 
 def modules_in(case: Case, mapping: str) -> frozenset[str]:
@@ -70,7 +61,7 @@ def covered(case: Case, mapping: str) -> set[Any]:
     modules = modules_in(case, mapping)
     types = [tensor.data_type for tensor in (*case.desc.inputs, *case.desc.outputs)]
     with_types = itertools.product(modules & modules_with_types(mapping), enumerate(types))
-    return {operator_of(case), *modules, *with_types} if modules else set()
+    return {case.operator, *modules, *with_types} if modules else set()
 
 
 def first_of_each(covers: Callable[[Case], set[Any]]) -> list[Case]:
@@ -92,7 +83,7 @@ def chosen(mapping: str) -> list[Case]:
 
 def of_operator(operator: str, cases: list[Case]) -> list[Case]:
     """The cases of an operator; there must be some."""
-    chosen = [case for case in cases if operator_of(case) == operator]
+    chosen = [case for case in cases if case.operator == operator]
     assert chosen
     return chosen
 

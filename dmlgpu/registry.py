@@ -1,7 +1,7 @@
 """The registry of operators: the name, the descriptor, the function and the test samples of each.
 
-The self-check, the command line, the benchmarks, and the tests of cases, of random descriptors, of hashes and of the
-README's table iterate over these rows. A new operator needs a row.
+The cases, the command line, the benchmarks, and the tests of random descriptors, of hashes and of the README's table
+iterate over these rows. A new operator needs a row.
 """
 
 from __future__ import annotations
@@ -163,6 +163,12 @@ class Operator:
         for data_type, sample in product(self.data_types, self.samples):
             for values in product(*self.options.values()):
                 yield self.on(sample, data_type, **dict(zip(self.options, values, strict=True)))
+
+
+def name_of(desc: OperatorDesc) -> str:
+    """The name of a descriptor's operator; of one that has no row, its class's."""
+    names = (operator.name for operator in OPERATORS if operator.describes(desc))
+    return next(names, type(desc).__name__.removesuffix("OperatorDesc").upper())
 
 
 def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[Array, ...]:
