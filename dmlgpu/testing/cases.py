@@ -331,6 +331,26 @@ _QUANTIZED_EXAMPLES = [
     )
 ]
 
+# Elements of two batch entries and channels, in their own planes; then repeated and wrong indices.
+_UNPOOLED_EXAMPLES = [
+    Case(
+        f"unpooled-{tag}",
+        MaxUnpoolingOperatorDesc.of(TensorDesc(FLOAT32, np.shape(x)), np.shape(expected)),
+        (literal(x), literal(indices)),
+        (expected,),
+    )
+    for tag, x, indices, expected in (
+        (
+            "planes",
+            [[[[1, 2]], [[3, 4]]], [[[5, 6]], [[7, 8]]]],
+            [1, 4, 6, 7, 17, 12, 23, 18],
+            [[[[0, 1, 0], [0, 2, 0]], [[3, 4, 0], [0, 0, 0]]], [[[6, 0, 0], [0, 0, 5]], [[8, 0, 0], [0, 0, 7]]]],
+        ),
+        ("repeated", [[[[5, 7, -0.0]]]], [3, 3, 0], [[[[-0.0, 0, 0, 7]]]]),
+        ("beyond", [[[[5, 7]]]], [4, 2], [[[[0, 0, 7, 0]]]]),
+    )
+]
+
 _SIXES = [[1, 2, 2, 3], [3, 4, 5, 5], [6, 6, 6, 6]]
 _TENS = [[0, 1, 10, 11], [3, 2, 9, 8], [4, 5, 6, 7]]
 
@@ -545,6 +565,7 @@ DOCUMENTED = [
         end=(1, 1),
     ),
     *_QUANTIZED_EXAMPLES,
+    *_UNPOOLED_EXAMPLES,
     *_ROI_EXAMPLES,
     *_TOP_K_EXAMPLES,
     *_CUMULATIVE_EXAMPLES,
@@ -1431,7 +1452,7 @@ CASES = [
     *SAMPLES,
     *EXACT,
 ]
-# With those that have thousands of dispatches with lowered limits: what `dmlgpu verify --all` runs.
+# With those that have thousands of dispatches with lowered limits: what `dmlgpu verify --all` and `dmlgpu.testing` run.
 ALL_CASES = [*CASES, *SMALL_WINDOWS, *SEPARABLE_STRIDED, *LARGE_INDICES]
 # CASES by operator.
 CASES_OF = {kind: [case for case in CASES if type(case.desc) is kind] for kind in map(type, (c.desc for c in CASES))}

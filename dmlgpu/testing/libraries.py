@@ -90,6 +90,22 @@ class Library:
     def pool_grad(self, function: str, x: Array, window: Window) -> str | None:
         """The gradient of a pooling for x, by `gradient`, which has an element for each window."""
 
+    def quantized_pool(self, x: Array, window: Window, parameters: Mapping[str, Array], dtype: str) -> str | None:
+        """The average pooling of quantized elements.
+
+        Args:
+            x: the input, of int8 or uint8.
+            window: as for `pool`.
+            parameters: `x_scale`, `y_scale`, and perhaps `x_zero_point` and `y_zero_point`: (), or (1, C, 1, 1).
+            dtype: of the result.
+        """
+
+    def unpool(self, x: Array, indices: Array, sizes: tuple[int, ...]) -> str | None:
+        """Zeros of (N, C, *sizes) with the elements of x at `indices`, which count in row-major order in all of it."""
+
+    def roi_pool(self, x: Array, rois: Array, size: tuple[int, int], scale: float) -> str | None:
+        """The maxima of size[0] x size[1] bins of regions: batch, x1, y1, x2, y2 in each row of `rois`."""
+
     def literal(
         self, values: str | None, dtype: str, sizes: Sequence[int], strides: Sequence[int] | None, bits: str = ""
     ) -> str:
@@ -129,6 +145,7 @@ class Numpy(Library):
     }
     module = "np"
     cumulative_names: ClassVar[Mapping[str, str]] = {"sum": "cumsum", "product": "cumprod"}
+    """Of those without initial values."""
 
     def reduce(self, function: str, x: Array, axes: tuple[int, ...], *, last: bool) -> str | None:
         if function in ("argmax", "argmin") and not last and (len(axes) == 1 or len(axes) == x.ndim):
@@ -139,9 +156,13 @@ class Numpy(Library):
         return f"{self.module}.{_NUMPY_NAMES[function]}(x, axis={axes}{dtype})"
 
     def cumulative(self, function: str, x: Array, axis: int, *, reverse: bool, exclusive: bool) -> str | None:
-        if reverse or exclusive:
-            return None
-        return f"{self.module}.{self.cumulative_names[function]}(x, axis={axis}, dtype=x.dtype)"
+        name = f"cumulative_{function[:4]}" if exclusive else self.cumulative_names[function]
+        options = ", include_initial=True" if exclusive else ""
+        text = f"{self.module}.{name}({self._flipped('x', axis, reverse)}, axis={axis}, dtype=x.dtype{options})"
+        return self._flipped(f"{text}[{':, ' * axis}:-1, ...]" if exclusive else text, axis, reverse)
+
+    def _flipped(self, text: str, axis: int, reverse: bool) -> str:
+        return f"{self.module}.flip({text}, axis={axis})" if reverse else text
 
 
 class Cupy(Numpy):
@@ -226,9 +247,10 @@ class Torch(Library):
         return f"torch.{_TORCH_NAMES[function]}(x, {axes})" if function in _TORCH_NAMES else None
 
     def cumulative(self, function: str, x: Array, axis: int, *, reverse: bool, exclusive: bool) -> str | None:
-        if reverse or exclusive:
+        if exclusive:
             return None
-        return f"torch.{'cumsum' if function == 'sum' else 'cumprod'}(x, {axis}, dtype=x.dtype)"
+        flip = f".flip({axis})" if reverse else ""
+        return f"torch.{'cumsum' if function == 'sum' else 'cumprod'}(x{flip}, {axis}, dtype=x.dtype){flip}"
 
     def top_k(self, x: Array, k: int, axis: int, *, largest: bool) -> str | None:
         return f"tuple(torch.topk(x, {k}, {axis}, largest={largest}))"
@@ -257,6 +279,14 @@ class Torch(Library):
         pool = self.pool(function, x, window, indices=False)
         return pool and f"torch.autograd.grad({pool.replace('(x,', '(x.requires_grad_(),')}, x, gradient)[0]"
 
+    def unpool(self, x: Array, indices: Array, sizes: tuple[int, ...]) -> str | None:
+        planes = np.arange(np.prod(x.shape[:2])).reshape(*x.shape[:2], 1, 1)
+        window = tuple(size - count + 1 for size, count in zip(sizes, x.shape[2:], strict=True))
+        area = sizes[0] * sizes[1]
+        if min(window) < 1 or (indices // area != planes).any():
+            return None  # PyTorch's indices count within a plane
+        return f"torch.nn.functional.max_unpool2d(x, indices % {area}, {window}, 1, output_size={sizes})"
+
 
 class Jax(Numpy):
     """JAX, on its default device."""
@@ -278,11 +308,11 @@ class Jax(Numpy):
 
     def cumulative(self, function: str, x: Array, axis: int, *, reverse: bool, exclusive: bool) -> str | None:
         if exclusive:
-            return None
+            return super().cumulative(function, x, axis, reverse=reverse, exclusive=True)
         return f"jax.lax.{self.cumulative_names[function]}(x, axis={axis}, reverse={reverse})"
 
     def top_k(self, x: Array, k: int, axis: int, *, largest: bool) -> str | None:
-        return f"jax.lax.top_k(x, {k})" if largest and axis == x.ndim - 1 else None
+        return f"jax.lax.top_k(x, {k}, axis={axis})" if largest else None
 
     def pool(self, function: str, x: Array, window: Window, *, indices: bool) -> str | None:
         if function != "max" or indices or window.ceil:
@@ -303,8 +333,9 @@ _ONNX_NAMES = {
     "log_sum": "ReduceLogSum", "log_sum_exp": "ReduceLogSumExp", "max": "ReduceMax", "min": "ReduceMin",
     "multiply": "ReduceProd", "sum": "ReduceSum", "sum_square": "ReduceSumSquare",
 }  # fmt: skip
-# The first opset in which AveragePool has dilations.
-_OPSET, _IR_VERSION = 19, 9
+# The first opset in which AveragePool has dilations; the others are of the first with the operator.
+_OPSET = "", 19
+_OPSETS = {"CumProd": ("", 26), "QLinearAveragePool": ("com.microsoft", 1)}
 
 
 class Onnxruntime(Library):
@@ -318,6 +349,10 @@ class Onnxruntime(Library):
         },
         ("top-k", "tie"): 'ONNX TopK: "the element with the lower index will appear first"',
     }
+    disclaimers: ClassVar[Rules] = {
+        ("quantized average pooling", "rounding"): "ContribOperators.md, QLinearAveragePool: "
+        '"Dequantize(Input) -> AveragePool on fp32 data -> Quantize(output)"',
+    }
 
     def __init__(self, provider: str = "CPU") -> None:
         with extra("onnx", "onnx"):
@@ -326,58 +361,84 @@ class Onnxruntime(Library):
         self.imports = "import numpy as np, onnxruntime as ort"
         self._session = f"ort.InferenceSession(model, providers=[{provider + 'ExecutionProvider'!r}])"
 
-    def _model(self, operator: str, inputs: Mapping[str, Array], results: int = 1, **attributes: Any) -> str:
-        """A program that runs a node on x and constants."""
-        helper = self._onnx.helper
-        names = [f"y{i}" for i in range(results)]
-        types = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
-        constants = [helper.make_tensor(n, types[n], c.shape, c) for n, c in inputs.items() if n != "x"]
-        source = [helper.make_tensor_value_info("x", types["x"], inputs["x"].shape)]
-        targets = [helper.make_empty_tensor_value_info(name) for name in names]
-        node = helper.make_node(operator, list(inputs), names, **attributes)
-        graph = helper.make_graph([node], operator, source, targets, constants)
-        opset = helper.make_opsetid("", _OPSET)
-        model = helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
-        text = ", ".join(
-            [f"{name}={value}" for name, value in attributes.items()]
-            + [f"{name}={c.tolist()}" for name, c in inputs.items() if name != "x"]
+    def _model(
+        self,
+        operator: str,
+        inputs: Mapping[str, Array | None],
+        constants: Mapping[str, Array] | None = None,
+        results: int = 1,
+        **attributes: Any,
+    ) -> str:
+        """A program that runs a node on inputs, some of which may be left out, and then constants."""
+        helper, constants, (domain, opset) = self._onnx.helper, constants or {}, _OPSETS.get(operator, _OPSET)
+        present = {name: x for name, x in inputs.items() if x is not None}
+        types = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in {**present, **constants}.items()}
+        names = [*(name if name in present else "" for name in inputs), *constants]
+        targets = [f"y{i}" for i in range(results)]
+        graph = helper.make_graph(
+            [helper.make_node(operator, names, targets, domain=domain, **attributes)],
+            operator,
+            [helper.make_tensor_value_info(name, types[name], x.shape) for name, x in present.items()],
+            [helper.make_empty_tensor_value_info(name) for name in targets],
+            [helper.make_tensor(name, types[name], x.shape, x) for name, x in constants.items()],
         )
-        content = model.SerializeToString().hex()
-        return (
-            f"model = bytes.fromhex({content!r})  # {operator}({text}) of opset {_OPSET}\n"
-            f"{self._session}.run(None, {{'x': x}})"
-        )
+        opsets = [helper.make_opsetid(*name) for name in dict([_OPSET, (domain, opset)]).items()]
+        version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
+        content = helper.make_model(graph, opset_imports=opsets, ir_version=version).SerializeToString().hex()
+        fields = {**attributes, **{name: x.tolist() for name, x in constants.items()}}
+        text = ", ".join(f"{name}={value}" for name, value in fields.items())
+        of = f"{operator}({text}) of {domain or 'opset'} {opset}"
+        feeds = ", ".join(f"{name!r}: {name}" for name in present)
+        return f"model = bytes.fromhex({content!r})  # {of}\n{self._session}.run(None, {{{feeds}}})"
 
     def reduce(self, function: str, x: Array, axes: tuple[int, ...], *, last: bool) -> str | None:
         if function in ("argmax", "argmin"):
-            options = {"axis": axes[0], "select_last_index": int(last)}
+            options: dict[str, Any] = {"axis": axes[0], "select_last_index": int(last)}
             return self._model(_ONNX_NAMES[function], {"x": x}, **options) if len(axes) == 1 else None
         if function not in _ONNX_NAMES:
             return None
-        return self._model(_ONNX_NAMES[function], {"x": x, "axes": np.array(axes)})
+        return self._model(_ONNX_NAMES[function], {"x": x}, {"axes": np.array(axes)})
 
     def cumulative(self, function: str, x: Array, axis: int, *, reverse: bool, exclusive: bool) -> str | None:
-        if function != "sum":
-            return None
-        return self._model("CumSum", {"x": x, "axis": np.array(axis)}, reverse=int(reverse), exclusive=int(exclusive))
+        name = "CumSum" if function == "sum" else "CumProd"
+        options: dict[str, Any] = {"reverse": int(reverse), "exclusive": int(exclusive)}
+        return self._model(name, {"x": x}, {"axis": np.array(axis)}, **options)
 
     def top_k(self, x: Array, k: int, axis: int, *, largest: bool) -> str | None:
-        return self._model("TopK", {"x": x, "k": np.array([k])}, 2, axis=axis, largest=int(largest))
+        return self._model("TopK", {"x": x}, {"k": np.array([k])}, 2, axis=axis, largest=int(largest))
 
     def pool(self, function: str, x: Array, window: Window, *, indices: bool) -> str | None:
-        options: dict[str, Any] = {
-            "kernel_shape": window.size,
-            "strides": window.strides,
-            "pads": [*window.start_padding, *window.end_padding],
-            "dilations": window.dilations,
-            "ceil_mode": int(window.ceil),
-        }
+        options: dict[str, Any] = _attributes(window) | {"dilations": window.dilations}
         if function == "average":
             options["count_include_pad"] = int(window.include_padding)
         if function == "lp":
             options["p"] = window.p
-        return self._model({"max": "MaxPool", "average": "AveragePool", "lp": "LpPool"}[function], {"x": x},
-                           1 + indices, **options)  # fmt: skip
+        name = {"max": "MaxPool", "average": "AveragePool", "lp": "LpPool"}[function]
+        return self._model(name, {"x": x}, results=1 + indices, **options)
+
+    def quantized_pool(self, x: Array, window: Window, parameters: Mapping[str, Array], dtype: str) -> str | None:
+        if x.dtype != dtype or any(y.ndim for y in parameters.values()) or any(d > 1 for d in window.dilations):
+            return None
+        names = "x_scale", "x_zero_point", "y_scale", "y_zero_point"
+        inputs = {"x": x, **{name: parameters.get(name) for name in names}}
+        options = _attributes(window) | {"count_include_pad": int(window.include_padding)}
+        return self._model("QLinearAveragePool", inputs, **options)
+
+    def unpool(self, x: Array, indices: Array, sizes: tuple[int, ...]) -> str | None:
+        constants = {"output_shape": np.array([*x.shape[:2], *sizes])}
+        return self._model("MaxUnpool", {"x": x, "indices": indices}, constants, kernel_shape=(1, 1))
+
+    def roi_pool(self, x: Array, rois: Array, size: tuple[int, int], scale: float) -> str | None:
+        return self._model("MaxRoiPool", {"x": x, "rois": rois}, pooled_shape=size, spatial_scale=scale)
+
+
+def _attributes(window: Window) -> dict[str, Any]:
+    """The attributes of ONNX that all poolings have."""
+    pads = [*window.start_padding, *window.end_padding]
+    return {"kernel_shape": window.size, "strides": window.strides, "pads": pads, "ceil_mode": int(window.ceil)}
+
+
+_NO_NAN = "WGSL, Floating Point Evaluation: implementations may assume that there is no NaN and no infinity"
 
 
 class Webgpu(Onnxruntime):
@@ -386,13 +447,8 @@ class Webgpu(Onnxruntime):
     version = "f'{ort.__version__}, onnxruntime-ep-webgpu {version(\"onnxruntime-ep-webgpu\")}'"
     disclaimers: ClassVar[Rules] = {
         ("", "subnormals"): "WGSL, Floating Point Evaluation: implementations may flush subnormal floats to zero",
-        **{
-            (
-                "",
-                name,
-            ): "WGSL, Floating Point Evaluation: implementations may assume that there is no NaN and no infinity"
-            for name in ("NaN", "infinities")
-        },
+        ("", "NaN"): _NO_NAN,
+        ("", "infinities"): _NO_NAN,
     }
 
     def __init__(self) -> None:

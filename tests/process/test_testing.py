@@ -14,7 +14,9 @@ from dmlgpu.testing import __main__ as command
 from dmlgpu.testing.cases import CASES, LARGE_INDICES, UNDESCRIBED
 from dmlgpu.testing.isolated import CrashedError, Isolated, RefusedError
 from dmlgpu.testing.libraries import library_of
-from dmlgpu.testing.trials import KINDS, lines, trials
+from dmlgpu.testing.outcomes import judge
+from dmlgpu.testing.reproducers import lines
+from dmlgpu.testing.trials import KINDS, trials
 from tests.support.processes import ROOT, output_of
 
 LIBRARY = """
@@ -180,14 +182,14 @@ def test_arrays_have_their_strides(shared):
 def test_results_of_another_form(shared, expression, text):
     [trial] = trials([case for case in CASES if case.id == "argmax-of-rows"], [])
     results = shared.run(expression.replace("AXIS", "1"), trial.inputs)
-    assert trial.judge(results, library_of("numpy")) == ("value", text, False)
+    assert judge(trial, results, library_of("numpy")) == ("value", text, False)
 
 
 def judged(name, function):
     """The outcome of a case whose result a function of its input computes."""
     [trial] = trials([case for case in CASES if case.id == name], [])
     with np.errstate(all="ignore"):
-        return trial.judge([function(trial.inputs["x"])], library_of("numpy"))
+        return judge(trial, [function(trial.inputs["x"])], library_of("numpy"))
 
 
 def test_sums():
@@ -213,17 +215,17 @@ def test_indices_of_pooling():
     values, indices = trial.expected
     moved = indices.copy()
     moved[0, 0, 1, 1] += 2  # an equal element of the same window
-    assert trial.judge([values, moved], numpy).word == "tie"
+    assert judge(trial, [values, moved], numpy).word == "tie"
     moved[0, 0, 1, 1] -= 1  # between the elements of the window
-    assert trial.judge([values, moved], numpy).word == "value"
+    assert judge(trial, [values, moved], numpy).word == "value"
     moved[0, 0, 1, 1] = indices[0, 0, -1, -1]  # outside of it
-    assert trial.judge([values, moved], numpy).word == "value"
+    assert judge(trial, [values, moved], numpy).word == "value"
     [trial] = trials([case for case in CASES if case.id == "no-indices-ceil"], [])
-    assert trial.judge([trial.expected[0][..., :-1]], numpy).word == "value"
+    assert judge(trial, [trial.expected[0][..., :-1]], numpy).word == "value"
     [trial] = trials([case for case in CASES if case.id == "many-planes"], [])
     values, indices = trial.expected
-    assert trial.judge([values, indices % 6], torch).word == "same"
-    assert trial.judge([values, indices % 6], numpy).word == "value"
+    assert judge(trial, [values, indices % 6], torch).word == "same"
+    assert judge(trial, [values, indices % 6], numpy).word == "value"
 
 
 def test_kinds_are_those_of_the_data():
@@ -236,12 +238,58 @@ def test_kinds_are_those_of_the_data():
     assert trial.kinds == ("dilation",)
 
 
+PLACES = """
+from dmlgpu.testing.libraries import Library
+
+class Places(Library):
+    def unpool(self, x, indices, sizes):
+        y = f"y = np.zeros({{(*x.shape[:2], *sizes)}}, x.dtype)"
+        return f"{{y}}\\ny.reshape(-1)[indices.ravel()[::{step}]] = x.ravel()[::{step}]\\ny"
+
+    def roi_pool(self, x, rois, size, scale):
+        return f"np.zeros({{(len(rois), x.shape[1], *size)}}, x.dtype)"
+
+    def quantized_pool(self, x, window, parameters, dtype):
+        return None if len(parameters) < 4 else "(x_scale, x_zero_point, y_scale, y_zero_point)[:0] or x"
+"""
+
+
+@pytest.mark.parametrize(("step", "outcome"), [(1, "same"), (-1, "value")])
+def test_elements_at_indices(step, outcome, tmp_path, capsys):
+    path = tmp_path / "places.py"
+    path.write_text(PLACES.format(step=step))
+    code, cases, _ = results_of(capsys, str(path), "-k", "unpooled-")
+    assert code == 0  # no document says which of several wins
+    expected = {"unpooled-planes": "same", "unpooled-repeated": outcome, "unpooled-beyond": "refused"}
+    assert expected.items() <= {name: case["outcome"] for name, case in cases.items()}.items()
+
+
+def test_regions_and_quantized_elements(tmp_path, capsys):
+    path = tmp_path / "places.py"
+    path.write_text(PLACES.format(step=1))
+    _, cases, [difference] = results_of(capsys, str(path), "-k", "roi-row-float32")
+    assert cases["roi-row-float32"]["outcome"] == "value"
+    *_, x, rois, shown = difference["reproducer"].splitlines()
+    assert rois == "rois = np.array([[0.0, 1.0, 1.0, 3.0, 2.0]], np.float32)"
+    assert shown.startswith("print(np.zeros((1, 1, 2, 3), x.dtype))  # right: [[[[")
+    assert len(x) < len(f"x = np.array([[{np.arange(1.0, 37).reshape(6, 6).tolist()}]], np.float32)")
+    assert results_of(capsys, str(path), "-k", "quantized-both")[1]["quantized-both"]["text"].startswith("a result of")
+    [trial] = trials([case for case in CASES if case.id == "quantized-both"], [])
+    assert [(name, y.shape) for name, y in trial.inputs.items() if name != "x"] == [
+        (name, ()) for name in ("x_scale", "x_zero_point", "y_scale", "y_zero_point")
+    ]
+    (right,) = trial.expected
+    words = [judge(trial, [right - np.uint8(n)], library_of("numpy")).word for n in (0, 1, 2)]
+    assert words == ["same", "rounding", "value"]
+
+
 def test_a_reproducer_of_a_view_and_of_special_values():
     numpy = library_of("numpy")
-    [trial] = trials([case for case in CASES if case.id == "broadcast-reduced-float16"], [])
-    assert "as_strided(np.array(" in lines(trial, numpy, "0")[1]
-    for trial in trials([case for case in CASES if case.id.startswith("argmax-special-float")], []):
-        *head, shown = lines(trial, numpy, numpy.reduce("argmax", trial.inputs["x"], (1,), last=False))
+    [trial] = trials([case for case in CASES if case.id == "reduce-max-sample-4"], [])
+    assert any("as_strided(np.array(" in line for line in lines(trial, numpy))
+    ids = {f"argmax-special-{name}-increasing" for name in ("float16", "float32", "float64")}
+    for trial in trials([case for case in CASES if case.id in ids], []):
+        *head, shown = lines(trial, numpy)
         names = {}
         exec("\n".join(head), names)
         np.testing.assert_array_equal(names["x"], trial.inputs["x"])
@@ -258,6 +306,13 @@ def test_numpy(capsys):
     assert "\n| argmax | all | 4 | 4 |" in capsys.readouterr().out
 
 
+def test_cumulative_functions_have_both_directions_and_initial_values(capsys):
+    code, cases, _ = results_of(capsys, "numpy", "-k", "cumulative-")
+    assert code == 0
+    assert len(cases) == 12
+    assert {case["outcome"] for case in cases.values()} == {"same"}
+
+
 def test_cupy_has_numpys_functions_and_the_array_api_has_its_own(tmp_path, capsys, monkeypatch):
     """Without a GPU a module with these names stands for CuPy."""
     (tmp_path / "cupy.py").write_text("from numpy import *\nfrom numpy import asarray as asnumpy\n__version__ = 'fake'")
@@ -272,7 +327,7 @@ def test_vulkan_is_verify(monkeypatch, capsys):
     calls = []
     monkeypatch.setattr(command.cli, "main", lambda argv: calls.append(argv) or 0)
     assert command.main(["vulkan:llvm"]) == 0
-    assert calls == [["verify", "--device=llvm"]]
+    assert calls == [["verify", "--all", "--device=llvm"]]
     assert command.main(["vulkan:llvm", "--json"]) == 2
     assert "no other options are allowed" in capsys.readouterr().err
 
