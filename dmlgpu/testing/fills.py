@@ -129,9 +129,10 @@ def few_extremes(dtype: np.dtype[Any], count: int) -> Array:
 
 
 def few_nan(dtype: np.dtype[Any], count: int) -> Array:
-    """As `special_without_nan`, with some NaN."""
-    is_nan = np.random.default_rng(count).random(count) < 0.02
-    values: Array = np.where(is_nan, dtype.type(np.nan), special_without_nan(dtype, count))
+    """As `special_without_nan`; in floats with some NaN."""
+    values = special_without_nan(dtype, count)
+    if dtype.kind == "f":
+        values[np.random.default_rng(count).random(count) < 0.02] = np.nan
     return values
 
 

@@ -519,6 +519,12 @@ def test_the_self_check_covers_every_operator_and_type():
             assert any(set(desc.dilations) != {1} for desc in descs)
 
 
+def test_samples_have_inputs_of_every_kind():
+    first = {(case.operator, case.fills): case for case in cases.samples()}
+    for case in first.values():
+        assert [x.dtype for x in case.inputs()] == [tensor.data_type.numpy for tensor in case.desc.inputs]
+
+
 def test_the_self_check_covers_the_special_values():
     tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
     kinds = cases.fills_of(dmlgpu.ArgmaxOperatorDesc.of(tensor))
