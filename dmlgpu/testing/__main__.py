@@ -106,14 +106,14 @@ def _test(args: argparse.Namespace) -> int:
                 rows.append((trial, outcome))
             if sys.stderr.isatty():
                 print(f"\r{number} of {len(chosen)} cases ", end="" if number < len(chosen) else "\r", file=sys.stderr)
-        found = sorted(differences(child, library, rows), key=lambda difference: not difference.wrong)
+        reported = sorted(differences(child, library, rows), key=lambda difference: not difference.wrong)
     title = f"{args.library} {version}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     if args.json:
-        print(json.dumps(_as_json(title, rows, found), indent=1))
+        print(json.dumps(_as_json(title, rows, reported), indent=1))
     else:
         _print_table(title, rows, len(chosen) - len(rows), markdown=args.markdown)
-        _print_differences(found, markdown=args.markdown)
-    return int(any(difference.wrong for difference in found))
+        _print_differences(reported, markdown=args.markdown)
+    return int(any(difference.wrong for difference in reported))
 
 
 def _is_chosen(trial: Trial, text: str) -> bool:
@@ -122,12 +122,12 @@ def _is_chosen(trial: Trial, text: str) -> bool:
     return any(text in kind.lower() for kind in KINDS) and any(text in kind.lower() for kind in trial.kinds)
 
 
-def _as_json(title: str, rows: list[tuple[Trial, Outcome]], found: list[Difference]) -> dict[str, object]:
+def _as_json(title: str, rows: list[tuple[Trial, Outcome]], reported: list[Difference]) -> dict[str, object]:
     cases = [
         {"case": trial.id, "function": trial.function, "kinds": trial.kinds, "outcome": word, "text": text}
         for trial, (word, text, _) in rows
     ]
-    return {"library": title, "dmlgpu": __version__, "cases": cases, "differences": list(map(asdict, found))}
+    return {"library": title, "dmlgpu": __version__, "cases": cases, "differences": list(map(asdict, reported))}
 
 
 def _print_table(title: str, rows: list[tuple[Trial, Outcome]], left_out: int, *, markdown: bool) -> None:
@@ -151,9 +151,9 @@ def _print_table(title: str, rows: list[tuple[Trial, Outcome]], left_out: int, *
     print(f"Cases without a function in the library: {left_out}")
 
 
-def _print_differences(found: list[Difference], *, markdown: bool) -> None:
+def _print_differences(reported: list[Difference], *, markdown: bool) -> None:
     mark, end, fence = ("### ", ".  ", ("```python\n", "\n```")) if markdown else ("", "", ("", ""))
-    for difference in found:
+    for difference in reported:
         count, how = len(difference.cases), "wrong" if difference.wrong else "open"
         names = ", ".join(difference.cases[:3]) + ", ..." * (count > 3)
         differs = "crashed" if difference.outcome == CRASHED else f"differs by {difference.outcome}"
