@@ -29,9 +29,11 @@
 #endif
 const uint PARTIAL_WORDS = STATE_WORDS + uint(HAS_COUNT);
 
+#ifndef STORE_PARTIAL
 #define STORE_PARTIAL(words, at, state, count) \
     { \
         STORE_STATE(words, at, state) \
         if (HAS_COUNT) \
             (words)[(at) + STATE_WORDS] = count; \
     }
+#endif

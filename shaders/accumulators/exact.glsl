@@ -382,14 +382,17 @@ Bits value_of(Long sum, uint count)
         more = more || (middle & even) != 0;
         middle = middle >> even | (high & even) << 31;
         high >>= even;
-        [[unroll]] for (uint i = 0; i < 28; ++i) {
-            rest = rest << 2 | high >> 30;
-            high = high << 2 | middle >> 30;
-            middle <<= 2;
-            uint subtrahend = 4 * root + 1, less = rest - subtrahend;
-            bool one = rest >= subtrahend;
-            rest = one ? less : rest;
-            root = root << 1 | uint(one);
+        // Loops of few iterations, which llvmpipe counts, and of little code, which it compiles.
+        [[dont_unroll]] for (uint i = 0; i < 4; ++i) {
+            [[unroll]] for (uint k = 0; k < 7; ++k) {
+                rest = rest << 2 | high >> 30;
+                high = high << 2 | middle >> 30;
+                middle <<= 2;
+                uint subtrahend = 4 * root + 1, less = rest - subtrahend;
+                bool one = rest >= subtrahend;
+                rest = one ? less : rest;
+                root = root << 1 | uint(one);
+            }
         }
         middle |= rest | high;
         high = root << 4;
@@ -410,6 +413,18 @@ const uint STATE_WORDS = WORDS + 1;
         [[unroll]] for (uint w = 0; w < WORDS; ++w) \
             (stored)[(at) + w] = (sum).words[w]; \
         (stored)[(at) + WORDS] = (sum).specials; \
+    }
+// The same in a loop that moves the words, and the count: llvmpipe (Mesa 25) compiles 32 blocks for each store.
+#define STORE_PARTIAL(stored, at, sum, count) \
+    { \
+        Long left = sum; \
+        [[dont_unroll]] for (uint w = 0; w < PARTIAL_WORDS; ++w) { \
+            (stored)[(at) + w] = left.words[0]; \
+            [[unroll]] for (uint i = 1; i < WORDS; ++i) \
+                left.words[i - 1] = left.words[i]; \
+            left.words[WORDS - 1] = left.specials; \
+            left.specials = count; \
+        } \
     }
 #define LOAD_STATE(sum, stored, at) \
     { \
