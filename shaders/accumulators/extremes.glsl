@@ -89,7 +89,8 @@ State state_of_extremes(uint address, uint begin, uint end)
         }
     }
     uint index = LAST ? begin : end - 1;
-    [[unroll]] for (uint i = 0; i < GROUP; ++i) {
+    // A loop: llvmpipe (Mesa 25) compiles 112 blocks for each load of a vector.
+    [[dont_unroll]] for (uint i = 0; i < GROUP; ++i) {
         uint at = begin + min(best_group + i * VECTOR_SIZE, last);
         uvec4 vector = load_vector(address + at);
         [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k)
