@@ -343,6 +343,25 @@ State window_of(State prefix, State suffix) { return combine(prefix, suffix); }
 #endif
 
 State prefixes[TILE][COLUMNS];
+const uint GROWN = UNROLLED == TILE ? TILE : TILE % 4 == 0 ? 4 : TILE;  // prefixes that grow() computes
+
+// Computes the first GROWN prefixes, from the last one on, which is `prefix`. It begins at position `at`.
+void grow(Tile tile, inout State prefix[COLUMNS], inout int at)
+{
+    State loaded[COLUMNS];
+    [[unroll]] for (uint k = GROWN - 1; int(k) >= 0; --k) {
+        [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+            prefixes[k][c] = prefix[c];
+        if (k > 0 || GROWN != TILE) {
+            [[unroll]] for (uint i = 0; i < STEP; ++i) {
+                at -= int(dilation);
+                load(loaded, tile, at, true);
+                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                    prefix[c] = with_before(loaded[c], prefix[c]);
+            }
+        }
+    }
+}
 
 // Computes the prefix of each window of a tile. Mesa 22.3 unrolls a loop only if its counter is compared with a
 // constant, and nothing else: if it does not, `prefixes` is in memory, and the kernel takes three times as long.
@@ -371,16 +390,15 @@ void grow_prefixes(Tile tile)
             }
         }
         at = middle_begin;
-        [[unroll]] for (uint k = TILE - 1; int(k) >= 0; --k) {
-            [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                prefixes[k][c] = prefix[c];
-            if (k > 0) {
-                [[unroll]] for (uint i = 0; i < STEP; ++i) {
-                    at -= next;
-                    load(loaded, tile, at, true);
+        if (GROWN == TILE)
+            grow(tile, prefix, at);
+        else {
+            [[dont_unroll]] for (uint grown = 0; grown < TILE; grown += GROWN) {
+                [[unroll]] for (uint k = TILE - 1; int(k) >= int(GROWN); --k) {
                     [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                        prefix[c] = with_before(loaded[c], prefix[c]);
+                        prefixes[k][c] = prefixes[k - GROWN][c];
                 }
+                grow(tile, prefix, at);
             }
         }
     }
