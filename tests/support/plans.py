@@ -31,7 +31,7 @@ OF_GATHERS = r"pool_separable_columns_words_"
 
 @functools.cache
 def modules_of(case: Case, limits: Limits) -> frozenset[str]:
-    """The modules of a case's plan, and where they read vectors; cached, because plans of split tensors are long."""
+    """The modules of a case's plan, and where they read vectors."""
     shaders = {dispatch.shader for dispatch in case.plan(limits).dispatches}
     return frozenset(shader.module + "_vectors" * shader.constants.get("vectors", False) for shader in shaders)
 
@@ -40,6 +40,7 @@ def modules_of(case: Case, limits: Limits) -> frozenset[str]:
 EXTREMUM = "EXTREMUM"
 
 
+@functools.cache
 def modules_in(case: Case, mapping: str) -> frozenset[str]:
     """The modules of a case; none where tensors are split so often that more than 150 dispatches would be planned."""
     with contextlib.suppress(DescriptorError):
@@ -52,7 +53,7 @@ def modules_with_types(mapping: str) -> frozenset[str]:
     """The modules that chosen cases run with every type: each in one mapping, as types are the same in all of them."""
     if mapping in CORES:
         return frozenset()
-    modules = frozenset[str]().union(*(modules_in(case, mapping) for case in CASES))
+    modules = frozenset[str]().union(*(modules_in(case, mapping) for case in candidates(mapping)))
     return modules.difference(*map(modules_with_types, ("CPU", "GPU")[: ("CPU", "GPU", "split").index(mapping)]))
 
 
@@ -64,21 +65,30 @@ def covered(case: Case, mapping: str) -> set[Any]:
     return {case.operator, *modules, *with_types} if modules else set()
 
 
-def first_of_each(covers: Callable[[Case], set[Any]]) -> list[Case]:
-    """The first case of CASES for each element of their coverage."""
-    cases, done = [], set()
-    for case in CASES:
+def first_of_each(covers: Callable[[Case], set[Any]], cases: Sequence[Case] = CASES) -> list[Case]:
+    """The first of the cases for each element of their coverage."""
+    firsts, done = [], set()
+    for case in cases:
         new = covers(case) - done
         if new:
-            cases.append(case)
+            firsts.append(case)
             done |= new
-    return cases
+    return firsts
+
+
+@functools.cache
+def candidates(mapping: str) -> Sequence[Case]:
+    """The cases to choose from: of split tensors, whose plans are long, the first and the smallest that cover a CPU."""
+    if mapping != "split":
+        return CASES
+    by_size = sorted(CASES, key=lambda case: sum(x.size_in_bytes for x in (*case.desc.inputs, *case.desc.outputs)))
+    return [*chosen("CPU"), *first_of_each(lambda case: covered(case, "CPU"), by_size)]
 
 
 @functools.cache
 def chosen(mapping: str) -> list[Case]:
     """Few cases whose plans, for each mapping, have every operator and kernel; those of a CPU, with every type."""
-    return first_of_each(lambda case: covered(case, mapping))
+    return first_of_each(lambda case: covered(case, mapping), candidates(mapping))
 
 
 def of_operator(operator: str, cases: list[Case]) -> list[Case]:
