@@ -1,7 +1,6 @@
 """llvmpipe ends loops without a word after 65,535 iterations: how many it counts for the loads of an invocation."""
 
 import dataclasses
-import itertools
 import random
 
 import pytest
@@ -132,7 +131,7 @@ REDUCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("rank", range(1, 9))
+@pytest.mark.parametrize("rank", [1, 2, 5, 8])
 @pytest.mark.parametrize("axis", ["first", "last"])
 def test_short_outputs_of_every_rank(counter, infinite, rank, axis):
     """Millions of outputs of a few elements: the loops around these turn as often as those over them."""
@@ -142,7 +141,7 @@ def test_short_outputs_of_every_rank(counter, infinite, rank, axis):
         # The reduced axis has stride 1, or the first of the kept ones has.
         strides = reversed_strides([count, *kept] if axis == "first" else [*kept, count], gap=3)
         strides = [*strides[1:], strides[0]] if axis == "first" else strides
-        for function, data_type, exact in REDUCTIONS[(rank + count) % 3 :: 3]:
+        for function, data_type, exact in REDUCTIONS[(rank + count) % 5 :: 5]:
             desc = ReduceOperatorDesc.of(function, TensorDesc(data_type, [*kept, count], strides), (rank - 1,))
             flags = ExecutionFlags.EXACT_SUMS if exact else ExecutionFlags.NONE
             plan = lower(desc, Limits(1 << 31, 64, 4, simd_width=8), flags=flags)
@@ -269,18 +268,18 @@ def test_loops_that_ended_early_once(counter, cores, desc):
     check(counter, lower(desc, Limits(1 << 27, 64, 4 * cores, simd_width=8)))
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(12))
 def test_plans_of_any_size(counter, seed):
     integer = random.Random(seed).randint
-    limits, found = large.limits(Choices(integer)), 0
-    while found < 2:
+    limits, checked = large.limits(Choices(integer)), 0
+    while checked < 2:
         try:
             plan = lower(large.operator(Choices(integer)), limits)
         except dmlgpu.DescriptorError:
             continue  # too much work
         if plan.limits.group_count > 4096:
             continue  # takes long
-        found += 1
+        checked += 1
         check(counter, plan)
 
 
@@ -329,9 +328,7 @@ GAPS = (4096 * 2049, 4096 * 2049, 2049, 1)
 
 def too_long():
     """Plans that have every variant of every kernel, with loops that llvmpipe ends early."""
-    for limits, function, exact in itertools.product((ONE, THREADS), (F.MAX, F.SUM), (False, True)):
-        if exact and function is F.MAX:
-            continue
+    for limits, function, exact in (ONE, F.MAX, False), (ONE, F.SUM, True), (THREADS, F.SUM, False):
         flags = ExecutionFlags.EXACT_SUMS if exact else ExecutionFlags.NONE
         shapes = ((1 << 22, 3), 1), ((1 << 21, 32), 1), ((1 << 20, 4, 16), 1), ((1 << 19, 6, 17), 1)
         for sizes, axis in shapes:
