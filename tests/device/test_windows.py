@@ -100,10 +100,10 @@ def going_down(driver, open_device):
 
 @by_rows
 def test_combinations_down_strips(going_down, stride, dilation):
-    assert pool_all(going_down, FLOAT32, (1, 2, 11, 13), (3, 3), pairs_of(stride, dilation), ties) >= 9
+    assert pool_all(going_down, FLOAT32, (1, 2, 11, 13), (3, 3), pairs_of(stride, dilation)[::2], ties) >= 5
 
 
-@pytest.mark.parametrize("case", SMALL_WINDOWS, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", SMALL_WINDOWS[::2], ids=lambda case: case.id)
 def test_small_windows_down_strips(going_down, case):
     verify(case.desc, *case.inputs(), device=going_down)
 
@@ -189,8 +189,8 @@ def test_values_down_strips_have_the_bits_of_the_first(going_down, data_type, wi
 
 def test_every_combination_of_one_dimension_with_lowered_limits(lowered):
     combinations = [(row, (1, 0, 0, 1)) for row in DIMENSIONS] + [((1, 0, 0, 1), row) for row in DIMENSIONS]
-    pool_all(lowered, UINT8, (1, 2, 11, 13), (3, 3), combinations, ties)
-    pool_all(lowered, INT16, (2, 1, 11, 13), (3, 3), combinations, indices=UINT64)
+    pool_all(lowered, UINT8, (1, 2, 11, 13), (3, 3), combinations[::2], ties)
+    pool_all(lowered, INT16, (2, 1, 11, 13), (3, 3), combinations[1::2], indices=UINT64)
 
 
 @pytest.mark.parametrize("window", [(1, 1), (1, 4), (4, 1), (2, 3), (5, 5), (7, 2)], ids=str)
@@ -283,29 +283,29 @@ def test_small_windows_whose_rows_of_outputs_share_words(driver, open_device, da
     ],
     ids=str,
 )
-@pytest.mark.parametrize("indices", [UINT32, UINT64], ids=str)
+# Rows of outputs of whole tiles, and others.
+@pytest.mark.parametrize(("outputs", "indices"), [(16, UINT32), (20, UINT64)], ids=str)
 def test_tiles_become_shorter_where_states_would_not_fit_the_registers(
-    driver, open_device, data_type, window, dilation, shared, alone, indices
+    driver, open_device, data_type, window, dilation, shared, alone, outputs, indices
 ):
     height, width = ((n - 1) * dilation for n in window)
+    sizes = (1, 16, height + 5, width + outputs)
+    desc = pool_desc(data_type, sizes, window, dilations=(dilation, dilation), indices=indices)
     # With eight invocations each goes down several rows of outputs, with all of them down one.
     for group_count, tile in (1, shared), (64, alone):
         limits = dataclasses.replace(device_limits(driver), group_size=8, group_count=group_count, unrolls=True)
         device = open_device(driver.index, dataclasses.replace(limits, cooperating=True))
-        # Rows of outputs of whole tiles, and others.
-        for outputs in 16, 20:
-            sizes = (1, 16, height + 5, width + outputs)
-            desc = pool_desc(data_type, sizes, window, dilations=(dilation, dilation), indices=indices)
-            verify(desc, images(data_type, sizes), device=device)
-            for dispatch in device.compile(desc).plan.dispatches:
-                assert (dispatch.shader.variant, dispatch.shader.constants["tile_width"]) == ("pool_small", tile)
+        verify(desc, images(data_type, sizes), device=device)
+        for dispatch in device.compile(desc).plan.dispatches:
+            assert (dispatch.shader.variant, dispatch.shader.constants["tile_width"]) == ("pool_small", tile)
 
 
 @pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
-def test_every_combination_of_rows_in_runs_of_eight(driver, open_device, height):
+def test_combinations_of_rows_in_runs_of_eight(driver, open_device, height):
+    """Every combination along the width, with one of three along the height."""
     device = gpu_of_eight(driver, open_device)
     rows = [row for row in DIMENSIONS if (row[0], row[3]) == (height, 4 - height)]
-    assert pool_all(device, FLOAT32, (2, 2, 11, 23), (3, 3), itertools.product(rows, DIMENSIONS), ties) >= 81
+    assert pool_all(device, FLOAT32, (2, 2, 11, 23), (3, 3), zip(itertools.cycle(rows), DIMENSIONS), ties) >= 27
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_every_combination_of_rows_in_runs_of_eight(driver, open_device, height)
     ],
     ids=str,
 )
-@pytest.mark.parametrize("indices", [None, UINT32, UINT64], ids=str)
+@pytest.mark.parametrize("indices", [None, UINT32], ids=str)
 def test_tiles_on_a_gpu(driver, open_device, data_type, sizes, window, stride, tile, indices):
     device = gpu_of_eight(driver, open_device, unrolls=True)
     pad = tuple(int(n > 1) for n in window)
@@ -334,15 +334,13 @@ def test_tiles_on_a_gpu(driver, open_device, data_type, sizes, window, stride, t
     verify(desc, images(data_type, sizes, ties), device=device)
 
 
-by_far_window = pytest.mark.parametrize("case", FAR_WINDOWS, ids=lambda case: case.id)
-
-
-@by_far_window
+# Both have every window, with half of the types each.
+@pytest.mark.parametrize("case", FAR_WINDOWS[::2], ids=lambda case: case.id)
 def test_far_windows(unrolling, case):
     verify(case.desc, *case.inputs(), device=unrolling)
 
 
-@by_far_window
+@pytest.mark.parametrize("case", FAR_WINDOWS[1::2], ids=lambda case: case.id)
 def test_far_windows_element_by_element(driver, open_device, case):
     limits = dataclasses.replace(device_limits(driver), invocation_loads=20, unrolls=False)
     device = open_device(driver.index, limits)
