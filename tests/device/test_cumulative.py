@@ -97,29 +97,6 @@ def test_bounds_are_those_of_sums_and_products():
     assert bounds(Sum.of(x.astype(np.int32), 1), x.astype(np.int32)) == (None,)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"axis": 2}, r"axis: 2 is out of range; allowed are -2 to 1"),
-        ({"axis": (0,)}, r"axis: \(0,\) is not an integer"),
-        ({"axis_direction": 2}, r"axis_direction: 2 is not allowed"),
-        ({"has_exclusive_sum": 1}, r"has_exclusive_sum: 1 is not allowed; allowed are True and False"),
-    ],
-)
-def test_wrong_fields(arguments, text):
-    with pytest.raises(DescriptorError, match=f"^CumulativeSummationOperatorDesc.{text}"):
-        Sum.of(np.zeros((2, 3), np.float32), **{"axis": 0, **arguments})
-
-
-def test_the_output_is_as_the_input():
-    x, others = dmlgpu.TensorDesc.of(np.zeros((2, 3), np.float32)), (np.zeros((3, 2), "f4"), np.zeros((2, 3), "i4"))
-    for field, other in zip((r"sizes\[0\]: 3 is wrong", "data_type: INT32 differs"), others, strict=True):
-        with pytest.raises(DescriptorError, match=rf"^CumulativeProductOperatorDesc\.output_tensor\.{field}"):
-            Product(x, dmlgpu.TensorDesc.of(other), 0)
-    with pytest.raises(DescriptorError, match="axis: -1 is out of range; allowed are 0 to 1"):
-        Product(x, x, -1)
-
-
 def test_functions_of_device_tensors(device):
     x = np.float32([[1, 2, 3], [4, 5, 6]])
     t = device.tensor(x)

@@ -10,7 +10,6 @@ import dmlgpu
 from dmlgpu import (
     AveragePooling1OperatorDesc,
     AveragePoolingOperatorDesc,
-    DescriptorError,
     LpPooling1OperatorDesc,
     TensorDesc,
     average_pooling,
@@ -19,7 +18,7 @@ from dmlgpu import (
 )
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT32, UINT8, WINDOW_SHAPES, pool_desc
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, UINT8, WINDOW_SHAPES, pool_desc
 from tests.support.limits import LIMITS as MAPPED
 from tests.support.limits import by_ranges, gpu_of_eight, limits_of
 from tests.support.plans import computed
@@ -71,13 +70,13 @@ def test_windows_of_many_shapes(mapped, dtype):
     for number, (sizes, window, strides, start, end, dilations) in enumerate(WINDOW_SHAPES):
         x = rng.standard_normal(sizes).astype(dtype)
         steps = {"strides": strides, "start_padding": start, "end_padding": end, "dilations": dilations}
-        # Every other shape has one option; with the other type, the others have it.
-        turn = (number + x.itemsize // 2) % 2
-        for desc in (
-            AveragePooling1OperatorDesc.of(x, window, include_padding=turn == 0, **steps),
-            LpPooling1OperatorDesc.of(x, window, p=2 + turn, **steps),
-        ):
-            verify(desc, x, device=mapped)
+        # Every other shape is averaged; with the other type, the others are. Half of each have one option.
+        option = number // 2 % 2
+        if (number + x.itemsize // 2) % 2:
+            desc = LpPooling1OperatorDesc.of(x, window, p=2 + option, **steps)
+        else:
+            desc = AveragePooling1OperatorDesc.of(x, window, include_padding=option == 0, **steps)
+        verify(desc, x, device=mapped)
 
 
 @pytest.mark.parametrize(
@@ -94,15 +93,13 @@ def test_windows_that_share_rows(driver, open_device, window, dtype):
     device = open_device(driver.index, limits)
     # Large terms of both signs, so that what is lost or taken twice is far beyond the bound.
     x = np.random.default_rng(0).standard_normal((1, 2, window[0] + 9, 2 * window[1] + 9)).astype(dtype) * 1000
-    for strides, dilations in ((1, 1), (1, 1)), ((2, 3), (1, 1)), ((1, 1), (1, 2)):
-        steps = {"strides": strides, "dilations": dilations, "start_padding": (1, 0), "end_padding": (1, 0)}
-        for desc in (
-            AveragePooling1OperatorDesc.of(x, window, include_padding=True, **steps),
-            LpPooling1OperatorDesc.of(x, window, **steps),
-        ):
-            taken = {dispatch.shader.variant for dispatch in lower(desc, device.limits).dispatches}
-            assert taken == {"pool_small"} or desc.output_tensor.sizes[-1] * np.dtype(dtype).itemsize % 4
-            verify(desc, x, device=device)
+    kinds = partial(AveragePooling1OperatorDesc.of, include_padding=True), LpPooling1OperatorDesc.of
+    # The kinds take turns, each first with half of the windows.
+    for turn, steps in enumerate(({}, {"strides": (2, 3)}, {"dilations": (1, 2)}), window[1]):
+        desc = kinds[turn % 2](x, window, start_padding=(1, 0), end_padding=(1, 0), **steps)
+        variants = {dispatch.shader.variant for dispatch in lower(desc, device.limits).dispatches}
+        assert variants == {"pool_small"} or desc.output_tensor.sizes[-1] * np.dtype(dtype).itemsize % 4
+        verify(desc, x, device=device)
 
 
 # Strides, dilations and padding at both ends; tiles of all lengths, and residue classes.
@@ -128,11 +125,12 @@ def test_separable_passes(driver, open_device, changes, dtype):
         if sizes[1] > 1:
             x[0, 0].reshape(-1)[[2, -9, -4]] = np.inf, np.nan, -np.inf
         steps = {"strides": strides, "start_padding": start, "end_padding": end, "dilations": dilations}
-        for desc in (
-            AveragePooling1OperatorDesc.of(x, window, include_padding=number % 2 == 0, **steps),
-            LpPooling1OperatorDesc.of(x, window, p=(1, 2, 5)[number % 3], **steps),
-        ):
-            plans.append(computed(device, desc, (x,), "pool_separable"))
+        # Every other shape is averaged; in several segments, the others are.
+        if number % 2:
+            desc = LpPooling1OperatorDesc.of(x, window, p=(1, 2, 5)[number % 3], **steps)
+        else:
+            desc = AveragePooling1OperatorDesc.of(x, window, include_padding=number % 4 == 0, **steps)
+        plans.append(computed(device, desc, (x,), "pool_separable"))
     # What a row of outputs needs may be more than a segment.
     assert len(list(filter(None, plans))) >= (2 if "segment_bytes" in changes else len(plans))
 
@@ -241,38 +239,6 @@ def test_an_earlier_descriptor_is_the_later_one_without_dilation():
     assert earlier.canonical() == AveragePooling1OperatorDesc.of(source, (2, 2), include_padding=True)
     with pytest.raises(TypeError, match=r"AveragePoolingOperatorDesc\.of has no dilations; it has .*include_padding"):
         AveragePoolingOperatorDesc.of(source, (2, 2), dilations=(1, 1))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: lp_pooling(IMAGE, 2, p=0), "LpPooling1OperatorDesc.p: 0 is not allowed; it must be 1 to 4294967295"),
-        (lambda: lp_pooling(IMAGE, 2, p=2.5), "LpPooling1OperatorDesc.p: 2.5 is not an integer"),
-        (
-            lambda: average_pooling(IMAGE, 2, include_padding=1),
-            "AveragePooling1OperatorDesc.include_padding: 1 is not allowed; allowed are True and False",
-        ),
-        (
-            lambda: average_pooling(IMAGE.astype(np.int32), 2),
-            "AveragePooling1OperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16; "
-            "convert the array, as by x.astype(np.float32), a list by np.asarray(x, np.float32), which rounds",
-        ),
-        (
-            lambda: LpPooling1OperatorDesc.of(TensorDesc(INT32, (1, 1, 4, 4)), (2, 2)),
-            "LpPooling1OperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16; "
-            "convert the array, as by x.astype(np.float32), a list by np.asarray(x, np.float32), which rounds",
-        ),
-        (
-            lambda: average_pooling(IMAGE, 2, padding=((2, 0), (2, 0))),
-            "AveragePooling1OperatorDesc.window_size[0]: window 0 along the height lies wholly in the padding; "
-            "every window must hold input",
-        ),
-    ],
-)
-def test_messages(call, message):
-    with pytest.raises(DescriptorError) as caught:
-        call()
-    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

@@ -9,11 +9,16 @@ import pytest
 from dmlgpu import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
+    CumulativeProductOperatorDesc,
+    CumulativeSummationOperatorDesc,
     DataType,
     DescriptorError,
+    LpPooling1OperatorDesc,
     MaxPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
     MaxPoolingOperatorDesc,
+    MaxUnpoolingOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
     TensorDesc,
@@ -22,6 +27,7 @@ from dmlgpu import (
     argmin,
     average_pooling,
     average_pooling_grad,
+    lp_pooling,
     max_pooling,
     max_pooling_grad,
     max_unpooling,
@@ -32,11 +38,13 @@ from dmlgpu import (
     top_k,
 )
 from dmlgpu.errors import shown
-from dmlgpu.testing.cases import FLOAT32, INT16, INT32, NO_END, UINT8, UINT32
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT16, INT32, INT64, NO_END, UINT8, UINT32, UINT64
 
 ROWS = np.zeros((2, 3), np.float32)
 IMAGE = np.zeros((1, 1, 3, 3), np.float32)
 BOOLS = np.zeros((2, 3), bool)
+PLANES = np.zeros((1, 4, 4), np.float32)
+POOLED, PLACES = np.zeros((1, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
 # Sizes and strides: whether elements overlap is not found out.
 UNKNOWN = (1, *(8,) * 6), (1, *NO_END[2:])
 WINDOW = {"window_size": (2, 2), "strides": (1, 1), "start_padding": (0, 0), "end_padding": (0, 0), "dilations": (1, 1)}
@@ -70,16 +78,51 @@ CALLS = {
         },
     ),
     MaxPooling2OperatorDesc.of: ("MaxPooling2OperatorDesc", {"input_tensor": IMAGE}),
+    MaxPoolingGradOperatorDesc: (
+        "MaxPoolingGradOperatorDesc",
+        {
+            "input_tensor": (FLOAT32, (1, 1, 4, 4)),
+            "input_gradient_tensor": (FLOAT32, (1, 1, 3, 3)),
+            "output_gradient_tensor": (FLOAT32, (1, 1, 4, 4)),
+            **WINDOW,
+        },
+    ),
+    MaxPoolingGradOperatorDesc.of: (
+        "MaxPoolingGradOperatorDesc",
+        {"input_tensor": (FLOAT32, (1, 1, 4, 4)), "window_size": (2, 2)},
+    ),
+    MaxUnpoolingOperatorDesc: (
+        "MaxUnpoolingOperatorDesc",
+        {
+            "input_tensor": (FLOAT32, (1, 1, 2, 2)),
+            "indices_tensor": (UINT64, (1, 1, 2, 2)),
+            "output_tensor": (FLOAT32, (1, 1, 4, 4)),
+        },
+    ),
+    MaxUnpoolingOperatorDesc.of: ("MaxUnpoolingOperatorDesc", {"output_sizes": (1, 1, 4, 4)}),
+    LpPooling1OperatorDesc.of: ("LpPooling1OperatorDesc", {"window_size": (2, 2)}),
+    CumulativeSummationOperatorDesc.of: ("CumulativeSummationOperatorDesc", {"input_tensor": ROWS, "axis": 0}),
+    CumulativeProductOperatorDesc: (
+        "CumulativeProductOperatorDesc",
+        {"input_tensor": (FLOAT32, (2, 3)), "output_tensor": (FLOAT32, (2, 3)), "axis": 0},
+    ),
     argmax: ("ArgmaxOperatorDesc", {"x": ROWS}),
     argmin: ("ArgminOperatorDesc", {"x": ROWS}),
     reduce: ("ReduceOperatorDesc", {"function": ReduceFunction.SUM}),
     top_k: ("TopK1OperatorDesc", {"x": ROWS, "k": 1}),
     max_pooling: ("MaxPooling2OperatorDesc", {"x": IMAGE, "window_size": 2}),
     adaptive_max_pooling: ("MaxPooling2OperatorDesc", {"x": IMAGE}),
-    average_pooling: ("AveragePooling1OperatorDesc", {"window_size": 2}),
-    average_pooling_grad: ("AveragePoolingGradOperatorDesc", {"gradient": ROWS}),
-    max_pooling_grad: ("MaxPoolingGradOperatorDesc", {"x": ROWS, "window_size": 2}),
-    max_unpooling: ("MaxUnpoolingOperatorDesc", {"x": ROWS}),
+    average_pooling: ("AveragePooling1OperatorDesc", {"x": IMAGE, "window_size": 2}),
+    lp_pooling: ("LpPooling1OperatorDesc", {"x": IMAGE, "window_size": 2}),
+    average_pooling_grad: (
+        "AveragePoolingGradOperatorDesc",
+        {"gradient": ROWS, "input_sizes": (3, 4), "window_size": 2},
+    ),
+    max_pooling_grad: (
+        "MaxPoolingGradOperatorDesc",
+        {"x": PLANES, "gradient": PLANES[:, :3, :3], "window_size": 2},
+    ),
+    max_unpooling: ("MaxUnpoolingOperatorDesc", {"x": POOLED, "indices": PLACES, "output_sizes": 4}),
     roi_pooling: ("RoiPoolingOperatorDesc", {"x": IMAGE, "rois": np.zeros((2, 5), np.float32), "pooled_size": 2}),
 }
 
@@ -91,6 +134,7 @@ SELECTED = "FLOAT32, FLOAT16, INT64, INT32, INT16, INT8, UINT64, UINT32, UINT16,
 FLOATS = "FLOAT32, FLOAT16"
 NUMBERS = "FLOAT32, FLOAT16, INT64, INT32, UINT64, UINT32"
 INDICES = "INT64, INT32, UINT64, UINT32"
+PLACE_TYPES = "INT64, UINT64, UINT32"
 NUMPY_TYPES = "float32, float16, uint32, uint16, uint8, int32, int16, int8, float64, uint64, int64"
 NUMPY_SELECTED = "float32, float16, int64, int32, int16, int8, uint64, uint32, uint16, uint8, beyond DirectML float64"
 TO_INT32 = "x.astype(np.int32) ... np.asarray(x, np.int32)"
@@ -145,6 +189,13 @@ ALONE = {
         ("end_padding[0]", [(2**32 - 1, 0)], "4294967300 ... at most 4294967295"),
     ],
     MaxPooling2OperatorDesc.of: [("window_size", [None], LIST)],
+    CumulativeSummationOperatorDesc.of: [
+        ("axis", [2], "-2 to 1"),
+        ("axis", [(0,)], "an integer"),
+        ("axis_direction", [2], DIRECTIONS),
+        ("has_exclusive_sum", [1], "True and False"),
+    ],
+    CumulativeProductOperatorDesc: [("axis", [-1], "0 to 1")],
     argmax: [
         ("axis", ["0", 1.0], f"an integer ... {LIST}"),
         ("axis", [True, np.True_], "an integer"),
@@ -156,6 +207,18 @@ ALONE = {
         ("axis_direction", [FLOAT32], DIRECTIONS),
     ],
     argmin: [("axis_direction", [3], DIRECTIONS)],
+    average_pooling: [("include_padding", [1], "True and False")],
+    lp_pooling: [("p", [0], FROM_1), ("p", [2.5], "an integer")],
+    average_pooling_grad: [
+        ("input_sizes", [None], "the sizes of what was pooled"),
+        ("input_sizes", [(1, 2, 3)], "3 entries ... 2"),
+        ("include_padding", [1], "True and False"),
+    ],
+    max_pooling_grad: [("strides", [(1, 1, 2)], "3 entries ... 2")],
+    max_unpooling: [
+        ("output_sizes", [(4, 4, 4, 4)], "4 entries ... 2"),
+        ("output_sizes", [None], "the sizes of what was pooled"),
+    ],
     adaptive_max_pooling: [
         ("output_sizes", [(2, 3), (1, 2), (4, 3)], "divisors of (3, 3)"),
         ("output_sizes", [(3,), (1, 1, 1, 1), ()], "(1, 1, 3, 3) ... 2-D or 3-D"),
@@ -311,7 +374,59 @@ OTHERS = {
         ({"indices_data_type": np.float32}, f"indices_data_type: FLOAT32 ... {INDICES}"),
         ({"indices_data_type": None}, "indices_data_type: None ... a DataType ... a NumPy type"),
     ],
+    MaxPoolingGradOperatorDesc: [
+        (
+            {"output_gradient_tensor": (FLOAT32, (1, 1, 4, 5))},
+            "output_gradient_tensor.sizes[3]: 5 ... 4 ... (1, 1, 4, 4), the sizes of input_tensor",
+        ),
+        (
+            {"output_gradient_tensor": (FLOAT16, (1, 1, 4, 4))},
+            "output_gradient_tensor.data_type: FLOAT16 differs ... FLOAT32",
+        ),
+    ],
+    MaxPoolingGradOperatorDesc.of: [
+        (
+            {"indices_tensor": (UINT32, (1, 1, 3, 4))},
+            "indices_tensor.sizes[3]: 4 ... 3 ... (1, 1, 3, 3), the sizes of input_gradient_tensor",
+        ),
+        ({"indices_data_type": INT64}, "indices_tensor.data_type: INT64 ... UINT64, UINT32"),
+        (
+            {"input_gradient_tensor": (FLOAT16, (1, 1, 3, 3)), "indices_data_type": UINT32},
+            "input_gradient_tensor.data_type: FLOAT16 differs ... FLOAT32",
+        ),
+    ],
+    MaxUnpoolingOperatorDesc: [
+        ({"output_tensor": (UINT8, (1, 1, 4, 4))}, "output_tensor.data_type: UINT8 differs ... FLOAT32"),
+        (
+            {"indices_tensor": (UINT64, (1, 1, 2, 3))},
+            "indices_tensor.sizes[3]: 3 ... 2 ... (1, 1, 2, 2), the sizes of input_tensor",
+        ),
+    ],
+    MaxUnpoolingOperatorDesc.of: [
+        (
+            {"input_tensor": (FLOAT32, (1, 1, 2, 2, 2))},
+            "input_tensor.sizes: (1, 1, 2, 2, 2) ... 5 dimensions ... 4 (NCHW)",
+        ),
+        (
+            {"input_tensor": (FLOAT32, (1, 1, 2, 2)), "output_sizes": (1, 2, 4, 4)},
+            "output_tensor.sizes[1]: 2 ... 1 ... (1, 1, 4, 4), the input",
+        ),
+    ],
+    LpPooling1OperatorDesc.of: [
+        (
+            {"input_tensor": (INT32, (1, 1, 4, 4))},
+            f"input_tensor.data_type: INT32 ... {FLOATS} ... {TO_FLOAT32} ... rounds",
+        ),
+    ],
+    CumulativeProductOperatorDesc: [
+        ({"output_tensor": (FLOAT32, (3, 2))}, "output_tensor.sizes[0]: 3 ... 2"),
+        ({"output_tensor": (INT32, (2, 3))}, "output_tensor.data_type: INT32 differs ... FLOAT32"),
+    ],
     reduce: [
+        ({"x": ROWS, "function": "SUMS"}, f"function: 'SUMS' ... {FUNCTIONS}"),
+        ({"x": ROWS.astype(np.uint8)}, f"input_tensor.data_type: UINT8, which arrays of ... {NUMBERS} ... {TO_INT32}"),
+        ({"x": ROWS, "dtype": np.float16}, "dtype: FLOAT16 differs ... FLOAT32"),
+        ({"x": ROWS[:0], "axis": 0}, "input_tensor.sizes: axes (0,) ... (0, 3) ... empty"),
         ({"x": BOOLS}, f"input_tensor.data_type: ... bool ... {NUMBERS.lower()} ... {TO_INT32}"),
         ({"x": np.zeros(3)}, f"input_tensor.data_type: FLOAT64 ... {NUMBERS} ... {TO_FLOAT32} ... rounds"),
     ],
@@ -366,8 +481,10 @@ OTHERS = {
     average_pooling: [
         ({"x": BOOLS}, f"input_tensor.data_type: ... bool ... {FLOATS.lower()} ... {TO_FLOAT32}"),
         ({"x": ROWS.astype(np.int64)}, f"input_tensor.data_type: INT64 ... {FLOATS} ... {TO_FLOAT32} ... rounds"),
+        ({"padding": ((2, 0), (2, 0))}, "window_size[0]: window 0 ... height ... padding"),
     ],
     average_pooling_grad: [
+        ({"gradient": POOLED, "input_sizes": 4}, "gradient.shape: 2 ... 3 ... height, "),
         (
             {"input_sizes": 2**31, "window_size": 2**31, "padding": 1},
             "input_sizes: (2147483648, 2147483648) ... 4611686018427387904 ... at most 4294967295",
@@ -378,7 +495,20 @@ OTHERS = {
         ),
     ],
     max_pooling_grad: [
-        ({"gradient": ROWS, "padding": 1}, f"gradient.shape: 2 ... 3 ... height, {FORMULA}"),
+        ({"gradient": PLANES[:, :3, :2]}, f"gradient.shape: 2 ... 3 ... width, {FORMULA}"),
+        ({"x": PLANES[0], "gradient": PLANES[0, :3, :2]}, f"gradient.shape: 2 ... 3 ... width, {FORMULA}"),
+        ({"gradient": PLANES[[0, 0], :3, :3]}, "gradient.shape: (2, 3, 3) ... (1, 4, 4)"),
+        ({"gradient": np.zeros((1, 3, 3), "f2")}, "input_gradient_tensor.data_type: FLOAT16 differs ... FLOAT32"),
+        (
+            {"x": PLANES.astype(np.int32), "gradient": np.zeros((1, 3, 3), np.int32)},
+            f"input_tensor.data_type: INT32 ... {FLOATS} ... {TO_FLOAT32} ... rounds",
+        ),
+        ({"indices": np.zeros((1, 3, 2), int)}, "indices_tensor.sizes: (1, 3, 2) ... (1, 3, 3) of the gradient"),
+        (
+            {"indices": np.zeros((1, 3, 3), np.int32)},
+            f"indices_tensor.data_type: INT32 ... {PLACE_TYPES} ... x.astype(np.int64)",
+        ),
+        ({"x": ROWS, "gradient": ROWS, "padding": 1}, f"gradient.shape: 2 ... 3 ... height, {FORMULA}"),
     ],
     roi_pooling: [
         ({"x": ROWS}, "input_tensor.sizes: (2, 3) ... (N, C, height, width)"),
@@ -388,8 +518,24 @@ OTHERS = {
         ({"rois": np.zeros((2, 5), np.float16)}, "roi_tensor.data_type: FLOAT16 ... FLOAT32"),
     ],
     max_unpooling: [
+        *(
+            ({"indices": PLACES.astype(dtype)}, f"indices_tensor.data_type: {says}")
+            for dtype, says in (
+                (np.int32, f"INT32 ... {PLACE_TYPES} ... x.astype(np.int64)"),
+                (np.float64, f"FLOAT64 ... {PLACE_TYPES}"),
+                (complex, f"NumPy type complex128 ... {PLACE_TYPES.lower()}"),
+                (bool, f"NumPy type bool ... {PLACE_TYPES.lower()} ... x.astype(np.uint32)"),
+            )
+        ),
+        ({"indices": PLACES[:, :1]}, "indices_tensor.sizes: (1, 1, 2) ... (1, 2, 2) of the input"),
         (
-            {"indices": np.zeros((2, 3), np.int64), "output_sizes": 2**31},
+            {"x": POOLED[0], "indices": PLACES[0], "output_sizes": 1 << 20},
+            "output_sizes: (1048576, 1048576) ... 1099511627776 elements; at most",
+        ),
+        ({"x": POOLED[:, :0], "indices": PLACES[:, :0]}, "input_tensor.sizes: (1, 0, 2) ... empty"),
+        ({"x": POOLED[0, 0], "indices": PLACES[0, 0]}, "input_tensor.sizes: (2,) ... 1 dimensions ... 2 to 4"),
+        (
+            {"x": ROWS, "indices": np.zeros((2, 3), np.int64), "output_sizes": 2**31},
             "output_sizes: (2147483648, 2147483648) ... 4611686018427387904 ... at most 4294967295",
         ),
     ],

@@ -14,6 +14,7 @@ import dmlgpu
 from dmlgpu import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
+    AveragePoolingGradOperatorDesc,
     AxisDirection,
     DataType,
     DescriptorError,
@@ -354,9 +355,9 @@ def holds_input(size, output, window, stride, start, dilation):
 def test_all_rows_of_a_few_elements_are_accepted_if_every_window_holds_input():
     axes = (range(1, 5), range(1, 4), range(1, 4), range(4), range(4), range(1, 6))
     for size, window, stride, start, end, dilation in itertools.product(*axes):
-        rest = size + start + end - 1 - (window - 1) * dilation
-        for output in {rest // stride + 1, -(-rest // stride) + 1} if rest >= 0 else {1}:
-            valid = rest >= 0 and holds_input(size, output, window, stride, start, dilation)
+        steps = size + start + end - 1 - (window - 1) * dilation
+        for output in {steps // stride + 1, -(-steps // stride) + 1} if steps >= 0 else {1}:
+            valid = steps >= 0 and holds_input(size, output, window, stride, start, dilation)
             row = size, output, window, stride, start, end, dilation
             assert is_accepted(*row) == valid, row
 
@@ -441,8 +442,8 @@ def test_outputs_of_pooling_are_inferred(kind):
     expected = kind(source, TensorDesc(FLOAT32, sizes), **fields | options | indices)
     if indices:
         options["indices_data_type"] = "uint64"
-    for given in ({}, {"output_sizes": (3, 4)}, {"output_sizes": sizes}):
-        assert kind.of(source, (2, 3), **options, **given) == expected
+    for output in ({}, {"output_sizes": (3, 4)}, {"output_sizes": sizes}):
+        assert kind.of(source, (2, 3), **options, **output) == expected
 
 
 @pytest.mark.parametrize(
@@ -451,6 +452,11 @@ def test_outputs_of_pooling_are_inferred(kind):
         (MaxPooling1OperatorDesc, {"dilations": (1, 1)}, "no dilations; it has window_size, "),
         (MaxPooling2OperatorDesc, {"padding": (1, 1)}, "no padding; it has .*, dilations$"),
         (MaxPoolingOperatorDesc, {"indices_data_type": UINT32}, "no indices_data_type; it has window_size, "),
+        (
+            AveragePoolingGradOperatorDesc,
+            {"window_size": (2, 2), "dilations": 1},
+            "no dilations; it has window_size, strides, start_padding",
+        ),
     ],
 )
 def test_fields_that_a_descriptor_lacks(kind, options, says):
