@@ -225,9 +225,9 @@ def test_every_stride_padding_and_dilation_of_a_row(device, size):
             continue
         extent = 1 + (window - 1) * dilation
         end = (extent - 1) * ((window + stride + start + dilation) % 2)
-        rest = size + start + end - extent
-        begins = [o * stride - start for o in range(rest // stride + 1)]
-        if rest >= 0 and all(any(0 <= b + k * dilation < size for k in range(window)) for b in begins):
+        steps = size + start + end - extent
+        begins = [o * stride - start for o in range(steps // stride + 1)]
+        if steps >= 0 and all(any(0 <= b + k * dilation < size for k in range(window)) for b in begins):
             desc = pool_desc(INT16, (1, 1, 1, size), (1, window), (1, stride), (0, start), (0, end), (1, dilation))
             verify(desc, images(INT16, (1, 1, 1, size)), device=device)
             count += 1

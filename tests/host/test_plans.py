@@ -172,7 +172,7 @@ def test_numbers_of_elements_leave_a_bit_where_they_can(columns, late):
     """Unpooling marks those that it finds late (scattered.glsl)."""
     desc = MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 2**16, columns)), (8, 8))
     constants = [dispatch.shader.constants for dispatch in lower(desc, PLANNED["gpu"]).dispatches]
-    assert {each["late"] for each in constants if "late" in each} == {late}
+    assert {values["late"] for values in constants if "late" in values} == {late}
 
 
 @pytest.mark.parametrize("data_type", [UINT8, FLOAT16])
@@ -245,7 +245,7 @@ def test_the_kernels_of_a_long_plan_fit_its_own_limits():
     """With more workgroups tiles have one row, and loads for a plane, whose rows share words, are too many."""
     plan = lower(pool_desc(UINT8, (1, 64, 2112, 1288), (5, 5), (2, 2)), Limits(1 << 27, 64, group_count=1024))
     assert plan.limits.group_count > 1024
-    assert {each.shader.variant for each in plan.dispatches} == {"pool_separable_rows", "pool_separable_columns"}
+    assert {d.shader.variant for d in plan.dispatches} == {"pool_separable_rows", "pool_separable_columns"}
     check(plan)
 
 
@@ -273,7 +273,7 @@ def test_work_goes_by_what_is_loaded():
     assert lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 3)), cpu).elements == 8 * 7 * (6 + 2)
     # Pipelines of separable passes do not tell windows apart: the seconds per element measured with one hold for all.
     few, many = (lower(pool_desc(FLOAT32, (1, 4, 256, 256), (n, n)), cpu) for n in (16, 101))
-    assert {each.dispatches[0].shader.variant for each in (few, many)} == {"pool_separable_rows"}
+    assert {plan.dispatches[0].shader.variant for plan in (few, many)} == {"pool_separable_rows"}
     assert few.elements < many.elements < 3 * few.elements
 
 
@@ -497,7 +497,7 @@ def test_dispatches_of_tiles_are_as_long_as_the_work_that_they_count(sizes, wind
         desc = AveragePooling1OperatorDesc.of(TensorDesc(FLOAT32, sizes), (window, window), strides=(stride, stride))
         plan = lower(desc, limits, kernel="pool_direct" if limits.cooperating and window > 9 else "pool_small")
         check(plan)
-        most = max(each.push["output_count"] for each in plan.dispatches)
+        most = max(dispatch.push["output_count"] for dispatch in plan.dispatches)
         outputs = math.prod(desc.output_tensor.sizes)
         assert plan.elements * most <= 2 * plan.limits.dispatch_elements * outputs or most <= sizes[-1]
 
@@ -560,7 +560,7 @@ def test_windows_are_not_separated_where_that_takes_too_many_dispatches(segment_
     assert lower(desc, limits).kernel_choice[0].startswith("pool_separable")
     plan = lower(desc, dataclasses.replace(limits, dispatch_count=most))
     check(plan)
-    assert not any("separable" in each.shader.variant for each in plan.dispatches)
+    assert not any("separable" in dispatch.shader.variant for dispatch in plan.dispatches)
 
 
 def test_outputs_that_are_larger_than_the_source_take_few_dispatches():
@@ -579,7 +579,7 @@ def test_what_has_no_first_element_is_loaded_as_it_lies_in_memory(data_type, fla
     for function in ReduceFunction.SUM, ReduceFunction.MAX if data_type is INT64 else ReduceFunction.L1:
         plan = lower(ReduceOperatorDesc.of(function, transposed), limits, flags=flags)
         check(plan)
-        assert {each.shader.variant for each in plan.dispatches} == {"rows", "combine"}
+        assert {dispatch.shader.variant for dispatch in plan.dispatches} == {"rows", "combine"}
         assert plan.elements == packed.elements
     repeated = lower(ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(data_type, (9, 99, 3), (99, 1, 0))), limits)
     assert repeated.dispatches[0].push["stride"][:2] == (0, 1)
@@ -597,6 +597,6 @@ def test_each_segment_of_a_transposed_tensor_is_read_once(function):
         check(plan)
         assert plan.elements < 1.1 * math.prod(sizes)
         by_one = lower(plan.desc, limits, kernel="reduce")
-        assert {each.shader.variant for each in by_one.dispatches} == {"reduce", "combine"}
+        assert {dispatch.shader.variant for dispatch in by_one.dispatches} == {"reduce", "combine"}
     few = lower(ReduceOperatorDesc.of(function, TensorDesc(FLOAT32, (5000000, 15), (1, 5000000))), limits)
     assert few.temporaries == ()

@@ -90,7 +90,8 @@ def test_a_machine_without_a_loader(monkeypatch, tmp_path):
     assert (report.healthy, report.devices, set(broken)) == (False, [], {"Kompute", "loader"})
     assert broken["loader"].startswith("no Vulkan loader: ")
     assert broken["Kompute"].startswith("the package dmlgpu-kp cannot be loaded: ")
-    assert next(each.fix for each in report.findings if each.subject == "loader").startswith("install it (Debian, ")
+    fixes = {finding.subject: finding.fix for finding in report.findings}
+    assert fixes["loader"].startswith("install it (Debian, ")
 
 
 def test_names_that_no_terminal_takes(monkeypatch):
@@ -199,7 +200,7 @@ def test_layers(monkeypatch):
     odd = of(findings, ODD)
     assert set(odd) == {"loader", "layer VK_LAYER_KHRONOS_validation"}
     # The loader says twice that there is this variable.
-    assert [each.state for each in findings] == [OK, ODD, ODD]
+    assert [finding.state for finding in findings] == [OK, ODD, ODD]
     assert "'VK_INSTANCE_LAYERS'" in odd["loader"]
     assert odd["layer VK_LAYER_KHRONOS_validation"].startswith('Insert instance layer "VK_LAYER_KHRONOS_validation" (')
 
@@ -240,8 +241,8 @@ def test_checks_that_go_wrong(monkeypatch, children, answer):
     state, text = CHECKS[answer]
     set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
     children(PROGRAM.format(answer))
-    found = of([*doctor._device(info(0, "A"))], state)
-    assert re.fullmatch(text, found["device 0 results"])
+    findings = of([*doctor._device(info(0, "A"))], state)
+    assert re.fullmatch(text, findings["device 0 results"])
 
 
 def test_a_process_that_ends_badly_after_its_answer(children):
@@ -277,7 +278,7 @@ SEVERAL = [info(0, "A", "cpu"), info(1, "B", "discrete"), info(2, "C", "discrete
 
 
 @pytest.mark.parametrize(
-    ("infos", "wanted", "subject", "state", "text"),
+    ("infos", "selector", "subject", "state", "text"),
     [
         (SEVERAL[:2], None, "default device", OK, "1: B"),
         (SEVERAL, None, "default device", ODD, "1: B, the first of 2 devices of type discrete"),
@@ -285,18 +286,18 @@ SEVERAL = [info(0, "A", "cpu"), info(1, "B", "discrete"), info(2, "C", "discrete
         (SEVERAL[:2], "9", "DMLGPU_DEVICE", BROKEN, "there is no device 9; devices are 0: A, 1: B"),
     ],
 )
-def test_default_device(monkeypatch, infos, wanted, subject, state, text):
-    if wanted:
-        monkeypatch.setenv("DMLGPU_DEVICE", wanted)
-    monkeypatch.setattr(doctor, "_ask", lambda _: ([each.as_dict() for each in infos], "", ""))
-    found, together = doctor._devices()
-    assert found == infos
-    assert [(each.subject, each.state, each.text) for each in together] == [(subject, state, text)]
+def test_default_device(monkeypatch, infos, selector, subject, state, text):
+    if selector:
+        monkeypatch.setenv("DMLGPU_DEVICE", selector)
+    monkeypatch.setattr(doctor, "_ask", lambda _: ([described.as_dict() for described in infos], "", ""))
+    devices, (finding,) = doctor._devices()
+    assert devices == infos
+    assert (finding.subject, finding.state, finding.text) == (subject, state, text)
 
 
 def test_each_device_is_checked(monkeypatch):
     answers = {"kompute": kompute_module.PACKAGE, "loader": ("1.3", []), "check": [72, ""]}
-    answers["devices"] = [each.as_dict() for each in SEVERAL]
+    answers["devices"] = [described.as_dict() for described in SEVERAL]
     monkeypatch.setattr(doctor, "_ask", lambda task, *_, **__: (answers[task], "", ""))
     fine = of(doctor.examine().findings, OK)
     assert [fine[f"device {index} results"] for index in range(3)] == ["72 cases, exact"] * 3
@@ -306,7 +307,7 @@ def test_each_device_is_checked(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "program", "state", "text", "fix"),
+    ("package", "program", "state", "text", "fix"),
     [
         ("", "sys.modules['dmlgpu_kp'] = None", BROKEN, "the package dmlgpu-kp is not ", "install dmlgpu-kp "),
         ("", "os.kill(os.getpid(), 11)", BROKEN, "the process ended with signal 11 ", "install dmlgpu-kp "),
@@ -321,11 +322,11 @@ def test_each_device_is_checked(monkeypatch):
         ),
     ],
 )
-def test_kompute(children, monkeypatch, wanted, program, state, text, fix):
-    monkeypatch.setenv("DMLGPU_KOMPUTE", wanted)
+def test_kompute(children, monkeypatch, package, program, state, text, fix):
+    monkeypatch.setenv("DMLGPU_KOMPUTE", package)
     children(f"import os, sys; from dmlgpu.runtime import kompute_module; {program}")
-    found = doctor._kompute()
-    assert (found.state, found.text.startswith(text), found.fix.startswith(fix)) == (state, True, True), found
+    finding = doctor._kompute()
+    assert (finding.state, finding.text.startswith(text), finding.fix.startswith(fix)) == (state, True, True), finding
 
 
 @pytest.mark.parametrize(
@@ -334,10 +335,10 @@ def test_kompute(children, monkeypatch, wanted, program, state, text, fix):
 )
 def test_wrong_versions(monkeypatch, subject, version, needed):
     monkeypatch.setattr(doctor.metadata, "version", lambda name: version)
-    found = getattr(doctor, f"_{subject}")()
-    assert (found.state, found.subject.lower()) == (BROKEN, subject)
-    assert found.text.endswith(f"{version}; dmlgpu needs {needed}")
-    assert needed in found.fix
+    finding = getattr(doctor, f"_{subject}")()
+    assert (finding.state, finding.subject.lower()) == (BROKEN, subject)
+    assert finding.text.endswith(f"{version}; dmlgpu needs {needed}")
+    assert needed in finding.fix
 
 
 def test_versions_are_those_of_the_package():
@@ -349,10 +350,10 @@ def test_versions_are_those_of_the_package():
 def test_damaged_shaders(monkeypatch, tmp_path):
     monkeypatch.setattr(spirv, "_FOLDER", tmp_path)
     spirv.layouts.cache_clear()
-    found = doctor._shaders()
+    finding = doctor._shaders()
     spirv.layouts.cache_clear()
-    assert (found.state, found.fix) == (BROKEN, spirv.FIX)
-    assert found.text.startswith(f"shader {tmp_path / 'layouts.json'} cannot be read (")
+    assert (finding.state, finding.fix) == (BROKEN, spirv.FIX)
+    assert finding.text.startswith(f"shader {tmp_path / 'layouts.json'} cannot be read (")
 
 
 @pytest.mark.parametrize(
@@ -360,4 +361,5 @@ def test_damaged_shaders(monkeypatch, tmp_path):
 )  # DMLGPU_VERIFY: test_settings.py
 def test_log(monkeypatch, value, states):
     monkeypatch.setenv("DMLGPU_LOG", value)
-    assert [(each.subject, each.state) for each in doctor._settings()] == [("DMLGPU_LOG", state) for state in states]
+    findings = [(finding.subject, finding.state) for finding in doctor._settings()]
+    assert findings == [("DMLGPU_LOG", state) for state in states]
