@@ -15,7 +15,8 @@ from dmlgpu import ArgmaxOperatorDesc, DeviceTensor, OutOfMemoryError, TensorDes
 from dmlgpu.lowering.limits import segment_sizes
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
-from dmlgpu.testing.cases import CASES, FLOAT32, UINT8, arg_desc, samples
+from dmlgpu.testing.cases import CASES, FLOAT32, UINT8, arg_desc
+from dmlgpu.tools import doctor
 from tests.support.drivers import opened_as
 from tests.support.plans import check_limits
 from tests.support.processes import OPENED, PRELUDE, RESULT, ROOT, run
@@ -34,16 +35,16 @@ def test_a_program_that_fails_is_seen(driver):
 
 
 UNKNOWN = """
-for wanted in (99, "99", -1, "no such device", "", f"{dmlgpu.devices()[0].name}x"):
-    print(says(Device, wanted))
+for selector in (99, "99", -1, "no such device", "", f"{dmlgpu.devices()[0].name}x"):
+    print(says(Device, selector))
 """
 
 
 def test_an_unknown_device_is_an_error_that_lists_what_there_is(driver):
     *errors, beyond = run(PRELUDE + UNKNOWN, driver)
     listed = run(PRELUDE + 'print(", ".join(f"{info.index}: {info.name}" for info in devices()))', driver)[0]
-    for error, wanted in zip(errors, ("99", "99", "-1", "'no such device'", "''"), strict=True):
-        assert error == f"DeviceError: there is no device {wanted}; devices are {listed}"
+    for error, shown in zip(errors, ("99", "99", "-1", "'no such device'", "''"), strict=True):
+        assert error == f"DeviceError: there is no device {shown}; devices are {listed}"
     assert beyond.endswith(f"x'; devices are {listed}")
 
 
@@ -55,9 +56,9 @@ import dataclasses, dmlgpu.runtime.device
 chosen = devices()[index]
 changes = {"name": "another"}, {"uuid": "00" * 16}, {"max_group_size": 7}, {"index": 1 - index}, {"index": 99}
 for change in changes:
-    dmlgpu.runtime.device.select = lambda wanted: dataclasses.replace(chosen, **change)
+    dmlgpu.runtime.device.select = lambda selector: dataclasses.replace(chosen, **change)
     print(says(Device))
-dmlgpu.runtime.device.select = lambda wanted: chosen
+dmlgpu.runtime.device.select = lambda selector: chosen
 with Device() as device:
     print(device.compile(desc)(x).tolist())
 """
@@ -167,7 +168,8 @@ def test_results_with_the_least_that_vulkan_promises(driver, kind):
     with opened_as(driver, **MINIMUM | {"max_group_size": driver.max_group_size}, type=kind) as device:
         limits = device_limits(dataclasses.replace(driver, type=kind, **MINIMUM))
         device.limits = dataclasses.replace(limits, group_count=min(limits.group_count, 64))
-        for case in samples()[::127]:
+        # One of each operator; together they have all types.
+        for case in doctor._cases():
             assert case.verify(device) is None
 
 
@@ -197,9 +199,9 @@ def test_submissions_are_cut_by_the_measured_speed(driver, kp, monkeypatch):
                 results = [operator(tensor) for _ in range(9)]
             assert lengths[-len(submissions) :] == submissions
             assert sum(lengths) % 9 == 0
-            taken, kp.after = kp.after, bool
+            kp.after = bool
             assert all(result.numpy().reshape(-1).tolist() == x.argmax(1).tolist() for result in results)
-            kp.after = taken
+            kp.after = take_time
             del results
 
 
@@ -305,11 +307,11 @@ sys.unraisablehook = lambda unraisable: None
 interrupt = Signal(signal.SIGINT)
 
 def interrupted(call, at):
-    left = at
+    lines = 0
     def line(frame, event, arg):
-        nonlocal left
-        left -= event == "line"
-        if left == 0:
+        nonlocal lines
+        lines += event == "line"
+        if lines == at:
             sys.settrace(None)
             interrupt.sent
         return line
@@ -323,7 +325,7 @@ def interrupted(call, at):
         pass
     finally:
         sys.settrace(None)
-    return left <= 0
+    return lines >= at
 
 def anew():
     device.clear_cache()
@@ -340,10 +342,10 @@ def profiled():
 
 def kept():
     gc.collect()
-    taken, done = device.cache_info().tensor_bytes, kp.counts["submissions"]
+    tensor_bytes, submissions = device.cache_info().tensor_bytes, kp.counts["submissions"]
     # Nothing is put off any more.
     operator(tensor)
-    return taken, kp.counts["submissions"] - done
+    return tensor_bytes, kp.counts["submissions"] - submissions
 
 def buffers():
     device.clear_cache()
@@ -388,7 +390,7 @@ Seam().install().before = before
 how, where, staged = sys.argv[2:]
 if staged == "staged":
     import dataclasses, dmlgpu.runtime.device
-    dmlgpu.runtime.device.select = lambda wanted: dataclasses.replace(devices()[index], unified=False)
+    dmlgpu.runtime.device.select = lambda selector: dataclasses.replace(devices()[index], unified=False)
 lost = False
 device = Device(index)
 operator, tensor = device.compile(desc), device.tensor(x)
@@ -501,7 +503,7 @@ def libraries():
     return {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
 unused, chosen = libraries(), devices()[index]
 for driver in chosen.driver, "NVIDIA 580.159.04":
-    dmlgpu.runtime.device.select = lambda wanted: dataclasses.replace(chosen, driver=driver)
+    dmlgpu.runtime.device.select = lambda selector: dataclasses.replace(chosen, driver=driver)
     device = Device()
     opened = libraries()
     device.close()
@@ -607,8 +609,8 @@ def with_parents_device(_):
     return str(says(operator, x)).partition(" was opened")[0]
 
 def with_own_device(index):
-    with Device(index) as own:
-        return own.compile(desc)(x).tolist()
+    with Device(index) as device:
+        return device.compile(desc)(x).tolist()
 
 if __name__ == "__main__":
     fork, spawn = map(multiprocessing.get_context, ("fork", "spawn"))
@@ -730,15 +732,15 @@ ANY_ORDER = """
 import itertools
 def collected(order, closing):
     device = Device(index)
-    things = {"device": device, "operator": device.compile(desc), "given": device.tensor(x)}
-    things["result"] = things["operator"](things["given"])
+    things = {"device": device, "operator": device.compile(desc), "tensor": device.tensor(x)}
+    things["result"] = things["operator"](things["tensor"])
     if closing:
         device.close()
     del device
     for name in order:
         del things[name]
         gc.collect()
-for order in list(itertools.permutations(("device", "operator", "given", "result")))[::3]:
+for order in list(itertools.permutations(("device", "operator", "tensor", "result")))[::3]:
     for closing in (False, True):
         collected(order, closing)
 print("well")
