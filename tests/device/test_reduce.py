@@ -40,8 +40,8 @@ def test_the_largest_exponential_may_stand_anywhere(mapped, data_type):
     for x, axis in ((below, 1), (np.ascontiguousarray(below.T), 0)):
         verify(ReduceOperatorDesc.of(F.LOG_SUM_EXP, x, (axis,)), x, device=mapped)
     # Far below it they add nothing, however many they are.
-    most = np.full((1, 20_000), -60, data_type.numpy)
-    most[0, 9999] = 0
+    most = np.full((1, 2000 if mapped.limits is LOWERED else 20_000), -60, data_type.numpy)
+    most[0, 999] = 0
     verify(ReduceOperatorDesc.of(F.LOG_SUM_EXP, most, (1,)), most, device=mapped)
     for size in range(1, 20):
         falling = np.arange(0, -200 * 33, -200, data_type.numpy).repeat(size).reshape(33, size)
@@ -53,15 +53,17 @@ def test_the_largest_exponential_may_stand_anywhere(mapped, data_type):
 # left out, or taken twice, shows: these values have exact sums. One function of each accumulator.
 @pytest.mark.parametrize("function", [F.MAX, F.SUM, F.MULTIPLY, F.LOG_SUM_EXP], ids=lambda function: function.name)
 def test_any_number_of_elements(mapped, function):
-    for data_type in (FLOAT32, FLOAT16, INT32, UINT64):
-        if data_type in REDUCE_TYPES[function]["input_tensor"]:
-            for sizes, axes in (
-                *(((3, size), (1,)) for size in (1, 7, 9, 65, 257)),
-                *(((size, 9), (0,)) for size in (2, 257)),
-                ((6, 15, 10), (0, 2)),
-            ):
-                source = TensorDesc(data_type, sizes)
-                verify(ReduceOperatorDesc.of(function, source, axes), arranged(source, small), device=mapped)
+    types = [t for t in (FLOAT32, UINT64, FLOAT16, INT32) if t in REDUCE_TYPES[function]["input_tensor"]]
+    for number, (sizes, axes) in enumerate(
+        (
+            *(((3, size), (1,)) for size in (1, 7, 9, 65, 257)),
+            *(((size, 9), (0,)) for size in (257, 2)),
+            ((6, 15, 10), (0, 2)),
+        )
+    ):
+        for data_type in types[number % 2 :: 2]:
+            source = TensorDesc(data_type, sizes)
+            verify(ReduceOperatorDesc.of(function, source, axes), arranged(source, small), device=mapped)
 
 
 # Values
@@ -147,11 +149,11 @@ def test_values_at_the_ends_of_float32(device, function, x, expected):
 def test_integers_wrap(any_device, data_type):
     info = np.iinfo(data_type.numpy)
     x = np.array([info.max, info.max, 3, info.min, info.max - 5], data_type.numpy)
-    numbers = [int(each) for each in x]
+    numbers = [int(number) for number in x]
     for function, exact in (
         (F.SUM, sum(numbers)),
         (F.L1, sum(map(abs, numbers))),
-        (F.SUM_SQUARE, sum(each * each for each in numbers)),
+        (F.SUM_SQUARE, sum(number * number for number in numbers)),
         (F.MULTIPLY, math.prod(numbers)),
     ):
         got = reduce(x, function, device=any_device)
@@ -254,15 +256,15 @@ def test_bits_are_the_same_every_time(device, function):
 
 
 def test_plans_take_every_kernel():
-    taken = set()
-    for limits, function in itertools.product((LIMITS["CPU"], LIMITS["GPU"], LOWERED), VALUES):
+    pairs = set()
+    for limits, function in itertools.product((LIMITS["CPU"], LIMITS["GPU"]), VALUES):
         rows, columns = ((5, 257), (1, 17_000)), ((2999, 9), (40, 64))
         of_axes = [*((sizes, (1,)) for sizes in rows), *((sizes, (0,)) for sizes in columns), ((6, 35, 10), (0, 2))]
         for sizes, axes in of_axes:
             plan = lower(ReduceOperatorDesc.of(function, TensorDesc(FLOAT16, sizes), axes), limits)
-            taken |= {(function, dispatch.shader.variant) for dispatch in plan.dispatches}
+            pairs |= {(function, dispatch.shader.variant) for dispatch in plan.dispatches}
     variants = [variant for kernel in KERNELS[Axes] for variant in kernel.variants]
-    assert taken == set(itertools.product(VALUES, [*variants, "combine"]))
+    assert pairs == set(itertools.product(VALUES, [*variants, "combine"]))
 
 
 # The function
@@ -280,17 +282,6 @@ def test_axes_as_numpy_and_directml_spell_them(device):
     assert reduce(X, F.ARGMIN, 0, dtype=UINT32, device=device).tolist() == [0, 1, 0]
     assert reduce(X, 10, 1, device=device).tolist() == [8, 7]
     assert reduce(np.zeros((0, 3), np.float32), F.SUM, 1, device=device).shape == (0,)
-
-
-def test_what_reduce_refuses(device):
-    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.function: 'SUMS' is not allowed"):
-        reduce(X, "SUMS", device=device)
-    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.input_tensor\.data_type: UINT8, which arrays of"):
-        reduce(X.astype(np.uint8), F.SUM, device=device)
-    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.dtype: FLOAT16 differs"):
-        reduce(X, F.SUM, dtype=np.float16, device=device)
-    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.input_tensor\.sizes: axes \(0,\) .* are empty"):
-        reduce(np.zeros((0, 3), np.float32), F.SUM, 0, device=device)
 
 
 @pytest.mark.parametrize(
@@ -347,8 +338,8 @@ def test_exponentials_below_the_least_number_are_0(device, x):
     row = np.array([*x, *[-np.inf] * 20], np.float32)
     columns, planes = np.tile(row, (64, 1)).T, np.tile(row, (3, 2, 1))
     for array, axis, times in (row, 0, 1), (np.tile(row, (4, 1)), 1, 1), (columns, 0, 1), (planes, (0, 2), 3):
-        found = reduce(array, ReduceFunction.LOG_SUM_EXP, axis, device=device)
-        assert np.allclose(found, np.float32(max(x) + np.log(times)), rtol=1e-6, atol=0)
+        sums = reduce(array, ReduceFunction.LOG_SUM_EXP, axis, device=device)
+        assert np.allclose(sums, np.float32(max(x) + np.log(times)), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16], ids=lambda dtype: dtype.__name__)
@@ -358,10 +349,11 @@ def test_sums_of_short_integers(mapped, dtype):
     x = np.random.default_rng(0).integers(
         limits.min, limits.max, (5, 11 if mapped.limits is LOWERED else 41, 35), dtype, endpoint=True
     )
-    for given in (x, x[:, :, :32], x.transpose(2, 0, 1), x[:, :9, ::2]):
-        for axes in ((0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)):
-            desc = ShortSumOperatorDesc.of(given if given.flags.c_contiguous else TensorDesc.of(given), axes)
-            verify(desc, given, device=mapped)
+    # Each view over every other set of axes; that of the other sign of numbers, over the others.
+    for number, view in enumerate((x, x[:, :, :32], x.transpose(2, 0, 1), x[:, :9, ::2]), limits.min < 0):
+        for axes in ((0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2))[number % 2 :: 2]:
+            desc = ShortSumOperatorDesc.of(view if view.flags.c_contiguous else TensorDesc.of(view), axes)
+            verify(desc, view, device=mapped)
     if mapped.limits is not LOWERED:  # else it has thousands of segments
         wraps = np.full((1, 70000), limits.max, dtype)
         verify(ShortSumOperatorDesc.of(wraps, (1,)), wraps, device=mapped)
@@ -375,11 +367,11 @@ def test_sums_of_short_integers_that_32_bits_do_not_hold(device, dtype):
     few = limits.bits == 8
     for extreme in {limits.min, limits.max} - {0}:
         x = np.full((3, (1 << 32 - limits.bits) // 2 + 5, 1 if few else 2), extreme, dtype)
-        for given in (x,) if few else (x, x.transpose(1, 0, 2), x[:, ::-1], x[..., :1]):
+        for view in (x,) if few else (x, x.transpose(1, 0, 2), x[:, ::-1], x[..., :1]):
             for axis in (None, (0, 1)) if few else (None, (0, 1), (1, 2), (0, 2), 1):
                 for keepdims in (False,) if few else (False, True):
-                    got = dmlgpu.sum(given, axis, keepdims=keepdims, device=device)
-                    expected = np.sum(given, axis, keepdims=keepdims)
+                    got = dmlgpu.sum(view, axis, keepdims=keepdims, device=device)
+                    expected = np.sum(view, axis, keepdims=keepdims)
                     assert got.dtype == expected.dtype
                     np.testing.assert_array_equal(got, expected)
     assert dmlgpu.sum(np.full(1 << 17, -1, np.int16), dtype=np.int32, device=device) == -(1 << 17)
@@ -424,12 +416,12 @@ def test_a_value_has_the_index_of_the_element_that_it_is(mapped, dtype):
     else:
         x[1, [count // 2, count - 1]] = 1
     for function in F.MAX, F.MIN:
-        for given, axes in (x, (1,)), (np.tile(x, (12, 1)).T.copy(), (0,)), (x, (0, 1)), (x.T, (0,)):
-            source = given if given.flags.c_contiguous else TensorDesc.of(given)
-            values, indices = verify(ExtremumOperatorDesc.of(function, source, axes), given, device=mapped)
-            rows = given.transpose(*(axis for axis in range(2) if axis not in axes), *axes).reshape(values.size, -1)
-            found = rows[np.arange(values.size), indices.reshape(-1)]
-            assert found.tobytes() == values.tobytes()
+        for view, axes in (x, (1,)), (np.tile(x, (12, 1)).T.copy(), (0,)), (x, (0, 1)), (x.T, (0,)):
+            source = view if view.flags.c_contiguous else TensorDesc.of(view)
+            values, indices = verify(ExtremumOperatorDesc.of(function, source, axes), view, device=mapped)
+            rows = view.transpose(*(axis for axis in range(2) if axis not in axes), *axes).reshape(values.size, -1)
+            elements = rows[np.arange(values.size), indices.reshape(-1)]
+            assert elements.tobytes() == values.tobytes()
 
 
 def test_values_and_indices_are_written_to_the_tensors_that_are_given(device):
