@@ -52,6 +52,7 @@ VIEWABLE = {
     "tuple": tuple(map(tuple, ROWS)),
     "list of arrays": list(X),
     "memoryview": memoryview(X),
+    "list of Python's arrays": [array.array("f", row) for row in ROWS],
     # Objects of other libraries, each with one way to their elements.
     "array": SimpleNamespace(__array__=lambda dtype=None, copy=None: X),
     "array interface": SimpleNamespace(__array_interface__=X.__array_interface__),
@@ -135,11 +136,6 @@ def test_takes_anything_that_numpy_can_view(device, x):
     assert device.tensor(x).numpy().tolist() == ROWS
 
 
-def test_takes_python_s_arrays_and_bytes(device):
-    assert argmax(array.array("h", [3, 9, 4]), device=device) == 1
-    assert argmax(bytearray(b"abca"), device=device) == 2
-
-
 @pytest.mark.parametrize(
     ("axis", "expected"),
     [
@@ -162,15 +158,11 @@ def test_axis_and_keepdims(device, axis, expected):
     assert argmax(X, axis=axis, device=device).tolist() == np.squeeze(expected).tolist()
 
 
-def test_argmin(device):
-    assert argmin(X, device=device) == 4
-    assert argmin(X, 1, device=device).tolist() == [0, 1, 0]
-    assert argmin(X, 1, axis_direction=AxisDirection.DECREASING, device=device).tolist() == [0, 1, 2]
-
-
-def test_names_are_members(device):
+def test_names_and_numbers_are_members(device):
     ties, rows = np.float32([3, 1, 3]), np.float32([[1, 2], [3, 4]])
-    assert argmax(ties, axis_direction="decreasing") == argmax(ties, axis_direction="DECREASING") == 2
+    for decreasing in "decreasing", "DECREASING", 1:
+        assert argmax(ties, axis_direction=decreasing) == 2
+    assert argmax(ties, axis_direction=0) == 0
     assert reduce(rows, "sum_square", 1, device=device).tolist() == [5, 25]
     assert argmax(ties, dtype="uint32").dtype == np.uint32
     desc = dmlgpu.ReduceOperatorDesc.of("max", dmlgpu.TensorDesc("float32", (2, 2)), (0,))
@@ -198,15 +190,10 @@ def test_over_no_axes_each_element_is_an_output(device, x, keepdims):
     assert reduce(device.tensor(X), "sum_square", ()).numpy().tolist() == (X * X).tolist()
 
 
-def test_axis_direction_may_be_a_number(device):
-    assert argmax([3, 2, 1, 2, 3], axis_direction=0, device=device) == 0
-    assert argmax([3, 2, 1, 2, 3], axis_direction=1, device=device) == 4
-
-
 @pytest.mark.parametrize("data_type", INDEX_TYPES, ids=lambda data_type: data_type.name.lower())
 def test_dtype_of_indices(device, data_type):
-    for given in data_type, data_type.numpy, data_type.numpy.name, data_type.numpy.type:
-        result = argmax(X, 0, dtype=given, device=device)
+    for dtype in data_type, data_type.numpy, data_type.numpy.name, data_type.numpy.type:
+        result = argmax(X, 0, dtype=dtype, device=device)
         assert (result.dtype, result.tolist()) == (data_type.numpy, [1, 2, 1])
 
 
@@ -287,16 +274,9 @@ def test_values_and_indices(device, arguments, taken):
 @pytest.mark.parametrize("data_type", [DataType.UINT32, UINT64, INT64], ids=lambda data_type: data_type.name.lower())
 def test_indices_data_type(device, data_type):
     expected = max_pooling(IMAGE, (2, 3), output_indices=True, device=device)[1].tolist()
-    for given in data_type, data_type.numpy, data_type.numpy.name:
-        indices = max_pooling(IMAGE, (2, 3), output_indices=True, indices_data_type=given, device=device)[1]
+    for dtype in data_type, data_type.numpy, data_type.numpy.name:
+        indices = max_pooling(IMAGE, (2, 3), output_indices=True, indices_data_type=dtype, device=device)[1]
         assert (indices.dtype, indices.tolist()) == (data_type.numpy, expected)
-
-
-def test_three_spatial_dimensions(device):
-    x = IMAGE.reshape(2, 1, 3, 7, 9)
-    values, indices = max_pooling(x, (3, 7, 9), output_indices=True, device=device)
-    assert values.reshape(-1).tolist() == x.reshape(2, -1).max(1).tolist()
-    assert indices.reshape(-1).tolist() == [x[0].argmax(), 189 + x[1].argmax()]
 
 
 @pytest.mark.parametrize("wrong", [
@@ -365,28 +345,23 @@ def test_an_image_with_channels_last_gets_a_warning(device):
 # Empty arrays, as NumPy
 
 
-@pytest.mark.parametrize("function", [argmax, argmin])
-@pytest.mark.parametrize(
-    ("shape", "axes"),
-    [((0,), None), ((0, 3), None), ((0, 3), 0), ((2, 0), 1), ((2, 0, 3), (0, 1)), ((0, 0), 0)],
-    ids=str,
-)
-def test_reducing_no_elements_is_an_error(function, shape, axes):
-    with pytest.raises(DescriptorError, match=r"OperatorDesc\.input_tensor\.sizes: axes .* are empty$"):
-        function(np.zeros(shape, np.float32), axes)
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0, 3), (0, 0)], ids=str)
+def test_reducing_no_elements_is_an_error(shape):
+    with pytest.raises(DescriptorError, match=r"^ArgmaxOperatorDesc\.input_tensor\.sizes: axes .* are empty$"):
+        argmax(np.zeros(shape, np.float32), shape.index(0))
 
 
-@pytest.mark.parametrize("function", [argmax, argmin])
 @pytest.mark.parametrize(
     ("shape", "axes", "kept"),
     [((0, 3), 1, (0, 1)), ((2, 0), 0, (1, 0)), ((2, 0, 3), (0, 2), (1, 0, 1)), ((0, 2, 0), 1, (0, 1, 0))],
     ids=str,
 )
-def test_reductions_without_outputs_are_empty(function, shape, axes, kept):
+def test_reductions_without_outputs_are_empty(shape, axes, kept):
     x = np.zeros(shape, np.float32)
-    empty = function(x, axes, keepdims=True, dtype=INT64)
-    assert (empty.shape, empty.dtype) == (kept, np.int64)
-    assert function(x, axes).shape == tuple(np.delete(kept, axes))
+    for function in argmax, argmin:
+        empty = function(x, axes, keepdims=True, dtype=INT64)
+        assert (empty.shape, empty.dtype) == (kept, np.int64)
+        assert function(x, axes).shape == tuple(np.delete(kept, axes))
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 4, 5), (2, 0, 4, 5), (0, 0, 4, 5), (0, 1, 4, 5, 6), (0, 4, 5)], ids=str)
@@ -484,17 +459,6 @@ def test_operators_take_bool_for_uint8(device, monkeypatch):
 
 
 # Bad arrays
-
-
-@pytest.mark.parametrize("x", [[], [None], np.array(["a"]), [1 + 2j]])
-def test_what_is_no_array_of_numbers_is_a_descriptor_error(x):
-    with pytest.raises(DescriptorError):
-        argmax(x)
-
-
-def test_error_of_numpy_is_handed_on():
-    with pytest.raises(ValueError, match="inhomogeneous"):
-        argmax([[1, 2], [3]])
 
 
 def test_a_range_that_no_memory_holds():
@@ -617,9 +581,10 @@ def test_an_int_and_missing_dimensions(device, shape, options):
 @pytest.mark.parametrize("shape", [(4, 8, 9), (3, 4, 8, 9), (2, 3, 4, 8, 9)], ids=str)
 def test_three_entries_mean_depth_too(device, shape):
     x = np.random.default_rng(1).permutation(np.prod(shape)).astype(np.float32).reshape(shape)
-    values = max_pooling(x, (2, 3, 3), device=device)
+    values, indices = max_pooling(x, (2, 3, 3), output_indices=True, device=device)
     windows = np.lib.stride_tricks.sliding_window_view(x, (2, 3, 3), axis=(-3, -2, -1))
     assert np.array_equal(values, windows.max((-3, -2, -1)))
+    assert np.array_equal(x.reshape(-1)[indices], values)
     if x.ndim == 5:
         assert np.array_equal(max_pooling(x, 2, device=device), max_pooling(x, (2, 2, 2), device=device))
     else:
@@ -703,10 +668,10 @@ def test_what_only_equals_a_known_call_is_checked(device):
 
 def test_what_changes_is_looked_at_every_time(device):
     axis, axes = Changing(), [0]
-    for given in (axis, (axis,), axes):
+    for changing in (axis, (axis,), axes):
         for value in (1, 0):
             axis.value = axes[0] = value
-            assert argmax(X, given, device=device).tolist() == X.argmax(value).tolist()
+            assert argmax(X, changing, device=device).tolist() == X.argmax(value).tolist()
 
 
 # NumPy's reductions
@@ -731,9 +696,9 @@ def test_functions_of_numpy(device, name, types, axis):
         assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
         np.testing.assert_allclose(got, expected, rtol=1e-6)
         if expected.dtype == x.dtype != bool:
-            for found in (function(device.tensor(x), axis, keepdims=keepdims) for function in (ours, numpys)):
-                assert isinstance(found, dmlgpu.DeviceTensor)
-                np.testing.assert_array_equal(found.numpy(), got)
+            for tensor in (function(device.tensor(x), axis, keepdims=keepdims) for function in (ours, numpys)):
+                assert isinstance(tensor, dmlgpu.DeviceTensor)
+                np.testing.assert_array_equal(tensor.numpy(), got)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int8", "uint16", "int64", "bool"])
@@ -862,7 +827,7 @@ def is_top_k(got, x, k, axis=-1, mode="largest", dtype=np.int64):
     """Elements have their bits, too."""
     values, indices = top_k_of(x, k, axis, mode)
     assert isinstance(got, tuple)
-    assert [each.dtype for each in got] == [x.dtype.newbyteorder("="), dtype]
+    assert [y.dtype for y in got] == [x.dtype.newbyteorder("="), dtype]
     np.testing.assert_array_equal(bits(np.asarray(got[0])), bits(values.astype(got[0].dtype)))
     np.testing.assert_array_equal(got[1], indices)
 
@@ -881,8 +846,8 @@ def test_top_k(device, dtype, mode):
     if dtype != "bool":
         for axis in range(3):
             got = dmlgpu.top_k(device.tensor(x), 3, axis=axis, mode=mode)
-            assert all(isinstance(each, dmlgpu.DeviceTensor) for each in got)
-            is_top_k(tuple(each.numpy() for each in got), x, 3, axis, mode)
+            assert all(isinstance(y, dmlgpu.DeviceTensor) for y in got)
+            is_top_k(tuple(y.numpy() for y in got), x, 3, axis, mode)
 
 
 def test_both_words_for_the_direction_of_top_k(device):
@@ -901,7 +866,7 @@ def test_top_k_of_device_tensors_with_strides(device):
         t = device.tensor(values, dmlgpu.TensorDesc(DataType.INT16, x.shape, strides))
         for k, axis, mode in ((4, 1, "largest"), (5, 0, "smallest")):
             got = dmlgpu.top_k(t, k, axis=axis, mode=mode)
-            is_top_k(tuple(each.numpy() for each in got), values, k, axis, mode)
+            is_top_k(tuple(y.numpy() for y in got), values, k, axis, mode)
 
 
 def test_top_k_of_what_numpy_can_view(device):
@@ -919,8 +884,8 @@ def test_types_of_the_indices_of_top_k(device, data_type):
 
 
 def test_sorted_changes_nothing(device):
-    for given in True, False, np.False_:
-        is_top_k(dmlgpu.top_k(X, 3, sorted=given, device=device), X, 3)
+    for is_sorted in True, False, np.False_:
+        is_top_k(dmlgpu.top_k(X, 3, sorted=is_sorted, device=device), X, 3)
 
 
 def test_top_k_without_dimensions_is_one_element(device):
