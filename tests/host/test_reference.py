@@ -147,7 +147,7 @@ def check_summed_windows(desc, x):
     (output,) = reference(desc, x)
     for got, (elements, count) in zip(output.reshape(-1), literal_windows(desc, x), strict=True):
         if isinstance(desc, LpPooling1OperatorDesc):
-            expected = sum(abs(each) ** desc.p for each in elements) ** (1 / desc.p)
+            expected = sum(abs(element) ** desc.p for element in elements) ** (1 / desc.p)
         else:
             expected = sum(elements) / (count if desc.include_padding else len(elements))
         assert got == pytest.approx(expected, rel=float(np.finfo(output.dtype).eps))
@@ -165,11 +165,11 @@ def quantized(total, count, input_scale, output_scale):
 
 def check_quantized(desc, x, *parameters):
     (output,) = reference(desc, x, *parameters)
-    given = dict(zip(desc.input_fields[1:], parameters, strict=True))
+    by_field = dict(zip(desc.input_fields[1:], parameters, strict=True))
     info = np.iinfo(output.dtype)
     for (at, got), (elements, count) in zip(np.ndenumerate(output), literal_windows(desc, x), strict=True):
         input_scale, input_zero, output_scale, output_zero = (
-            values.reshape(-1)[at[1] % values.size].item() if (values := given.get(field)) is not None else 0
+            values.reshape(-1)[at[1] % values.size].item() if (values := by_field.get(field)) is not None else 0
             for field in [*desc.types][1:5]
         )
         total = sum(element - input_zero for element in elements)
@@ -204,7 +204,7 @@ def literal_maxima(desc, x, gradient):
     return sums
 
 
-def literal_given(desc, gradient, indices):
+def literal_indices(desc, gradient, indices):
     """The same of windows whose index it is, where that lies between the first and the last element of the window."""
     places = [*np.ndindex(desc.output_gradient_tensor.sizes)]
     sums = [Fraction(0)] * len(places)
@@ -220,31 +220,38 @@ def literal_given(desc, gradient, indices):
 
 def check_gradient(desc, *inputs):
     literal = literal_maxima if len(inputs) == 2 else literal_shares
-    literal = literal_given if "indices_tensor" in desc.input_fields else literal
+    literal = literal_indices if "indices_tensor" in desc.input_fields else literal
     (output,) = reference(desc, *inputs)
     for got, expected in zip(output.reshape(-1), literal(desc, *inputs), strict=True):
         assert got == pytest.approx(float(expected), rel=float(np.finfo(output.dtype).eps), abs=1e-7)
 
 
-def literal_unpool(desc, indices):
-    """For every element of the output the number of the element that goes there; None: there is none."""
-    found = [None] * desc.output_tensor.element_count
-    for number, index in enumerate(indices.reshape(-1).tolist()):
-        if index < len(found):
-            found[index] = number
-    return found
+def check_max_pooling(desc, x):
+    positions = literal_pool(desc, x)
+    output, *indices = reference(desc, x)
+    assert bits(output.reshape(-1)) == bits(x.reshape(-1)[positions])
+    assert all(array.reshape(-1).tolist() == positions for array in indices)
+
+
+def check_unpooling(desc, x, indices):
+    elements = [0] * desc.output_tensor.element_count
+    for element, index in zip(bits(x.reshape(-1)), indices.reshape(-1).tolist(), strict=True):
+        if index < len(elements):
+            elements[index] = element
+    (output,) = reference(desc, x, indices)
+    assert bits(output.reshape(-1)) == elements
 
 
 def literal_order(line, least_first):
     """The indices of a line's elements: one is placed after another, each time the first of those that win."""
-    left = [*range(len(line))]
-    while left:
-        best = left[0]
-        for index in left[1:]:
+    unplaced = [*range(len(line))]
+    while unplaced:
+        best = unplaced[0]
+        for index in unplaced[1:]:
             a, b = (line[best], line[index]) if least_first else (line[index], line[best])
             if (is_nan(a) and not is_nan(b)) or a > b:
                 best = index
-        left.remove(best)
+        unplaced.remove(best)
         yield best
 
 
@@ -295,7 +302,7 @@ def check_cumulative(desc, x):
     combine, first = (operator.mul, 1) if isinstance(desc, CumulativeProductOperatorDesc) else (operator.add, 0)
     (output,) = reference(desc, x)
     step = 1 if desc.axis_direction is INCREASING else -1
-    lines, outputs = (np.moveaxis(each, desc.axis, -1)[..., ::step] for each in (x, output))
+    lines, outputs = (np.moveaxis(array, desc.axis, -1)[..., ::step] for array in (x, output))
     for at in np.ndindex(lines.shape[:-1]):
         before = first
         for element, got in zip(lines[at].tolist(), outputs[at], strict=True):
@@ -304,57 +311,49 @@ def check_cumulative(desc, x):
             if output.dtype.kind != "f":
                 assert (int(got) - expected) % (1 << 8 * output.itemsize) == 0
             else:
-                wanted = output.dtype.type(expected)
-                assert got == wanted or got == pytest.approx(wanted, rel=float(np.finfo(output.dtype).eps))
+                expected = output.dtype.type(expected)
+                assert got == expected or got == pytest.approx(expected, rel=float(np.finfo(output.dtype).eps))
 
 
-def check(desc: OperatorDesc, x, *others):
-    values = desc.canonical()
-    if isinstance(values, RoiPoolingOperatorDesc):
-        check_roi_pooling(values, x, *others)
+def check_reduction(desc, x):
+    """Of functions of values, else of indices."""
+    if desc.function in LITERAL:
+        check_reduce(desc, x)
         return
-    if isinstance(values, CumulativeOperatorDesc):
-        check_cumulative(values, x)
-        return
-    if isinstance(values, TopK1OperatorDesc):
-        check_top_k(values, x)
-        return
-    if isinstance(values, QuantizedLinearAveragePoolingOperatorDesc):
-        check_quantized(values, x, *others)
-        return
-    if isinstance(values, MaxUnpoolingOperatorDesc):
-        (output,) = reference(desc, x, *others)
-        elements = [0 if number is None else bits(x.reshape(-1))[number] for number in literal_unpool(desc, *others)]
-        assert bits(output.reshape(-1)) == elements
-        return
-    if isinstance(values, (AveragePoolingGradOperatorDesc, MaxPoolingGradOperatorDesc)):
-        check_gradient(values, x, *others)
-        return
-    if isinstance(values, (AveragePooling1OperatorDesc, LpPooling1OperatorDesc)):
-        check_summed_windows(values, x)
-        return
-    if isinstance(values, ReduceOperatorDesc) and values.function in LITERAL:
-        check_reduce(values, x)
-        return
-    if isinstance(values, MaxPooling2OperatorDesc):
-        positions = literal_pool(values, x)
-        output, *indices = reference(desc, x)
-        assert bits(output.reshape(-1)) == bits(x.reshape(-1)[positions])
-        assert all(array.reshape(-1).tolist() == positions for array in indices)
-    elif isinstance(values, (ReduceOperatorDesc, ExtremumOperatorDesc)):
-        positions = literal_arg(x, values.axes, values.function is ReduceFunction.MIN, INCREASING)
-        kept = [axis for axis in range(x.ndim) if axis not in values.axes]
-        rows = x.transpose(*kept, *values.axes).reshape(len(positions), -1)
-        output, *indices = reference(desc, x)
-        assert bits(output.reshape(-1)) == bits(rows[range(len(rows)), positions])
-        assert len(indices) == isinstance(values, ExtremumOperatorDesc)
-        assert all(array.reshape(-1).tolist() == positions for array in indices)
-    else:
-        minimum = isinstance(values, ArgminOperatorDesc)
-        (output,) = reference(desc, x)
-        assert output.reshape(-1).tolist() == literal_arg(x, values.axes, minimum, values.axis_direction)
-    for array, tensor in zip(reference(desc, x), desc.outputs, strict=True):
+    positions = literal_arg(x, desc.axes, desc.function is ReduceFunction.MIN, INCREASING)
+    kept = [axis for axis in range(x.ndim) if axis not in desc.axes]
+    rows = x.transpose(*kept, *desc.axes).reshape(len(positions), -1)
+    output, *indices = reference(desc, x)
+    assert bits(output.reshape(-1)) == bits(rows[range(len(rows)), positions])
+    assert len(indices) == isinstance(desc, ExtremumOperatorDesc)
+    assert all(array.reshape(-1).tolist() == positions for array in indices)
+
+
+def check_arg(desc, x):
+    (output,) = reference(desc, x)
+    minimum = isinstance(desc, ArgminOperatorDesc)
+    assert output.reshape(-1).tolist() == literal_arg(x, desc.axes, minimum, desc.axis_direction)
+
+
+CHECKS = {
+    (ArgmaxOperatorDesc, ArgminOperatorDesc): check_arg,
+    (ReduceOperatorDesc, ExtremumOperatorDesc): check_reduction,
+    MaxPooling2OperatorDesc: check_max_pooling,
+    (AveragePooling1OperatorDesc, LpPooling1OperatorDesc): check_summed_windows,
+    QuantizedLinearAveragePoolingOperatorDesc: check_quantized,
+    (AveragePoolingGradOperatorDesc, MaxPoolingGradOperatorDesc): check_gradient,
+    MaxUnpoolingOperatorDesc: check_unpooling,
+    RoiPoolingOperatorDesc: check_roi_pooling,
+    TopK1OperatorDesc: check_top_k,
+    CumulativeOperatorDesc: check_cumulative,
+}
+
+
+def check(desc: OperatorDesc, *inputs):
+    for array, tensor in zip(reference(desc, *inputs), desc.outputs, strict=True):
         assert (array.shape, array.dtype) == (tensor.sizes, tensor.data_type.numpy)
+    (literally,) = (check for kinds, check in CHECKS.items() if isinstance(desc.canonical(), kinds))
+    literally(desc.canonical(), *inputs)
 
 
 @pytest.mark.parametrize("kind", CASES_OF, ids=lambda kind: kind.__name__)
