@@ -53,6 +53,8 @@ void main()
     uint item_size = push.item_size, items_of_list = (merged_size - 1) / item_size + 1;
     Items mine = items_of(push.item_count);
     uint next = mine.next;
+    if (next >= mine.end)
+        return;  // as in top_k_sort.comp
     for (; next < mine.end; next += ITEM_STRIDE) {
         // Divisions are slow, and mostly not needed.
         uint list = push.first_item + next, begin = 0;

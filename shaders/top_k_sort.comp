@@ -162,6 +162,9 @@ void main()
     bool by_line = CONTIGUOUS || chooses;
     Items mine = items_of(push.item_count);
     uint next = mine.next;
+    // llvmpipe executes the body of a loop at least once, but skips what follows a return of all invocations.
+    if (next >= mine.end)
+        return;
     for (; next < mine.end; next += ITEM_STRIDE) {
         // Neighbouring items load neighbouring memory.
         uint item = push.first_item + next;
