@@ -20,6 +20,7 @@ from dmlgpu import (
     ReduceFunction,
     ReduceOperatorDesc,
     TensorDesc,
+    TopKOperatorDesc,
 )
 from dmlgpu.lowering.limits import Limits, segment_sizes
 from dmlgpu.lowering.lower import lower
@@ -136,6 +137,11 @@ def test_rows_that_begin_anywhere(width, loads_vectors, short, inside):
     limits = dataclasses.replace(PLANNED["cpu"], loads_vectors=loads_vectors)
     (dispatch,) = lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (4096, width), [1]), limits).dispatches
     assert (dispatch.shader.constants["short"], dispatch.shader.constants["aligned_inside"]) == (short, inside)
+
+
+def test_one_line_is_divided_among_few_invocations_of_a_cpu():
+    two_cores = Limits(128 * MIB, 64, 8, simd_width=8)
+    assert len(lower(TopKOperatorDesc.of(TensorDesc(FLOAT32, (129280,)), 5), two_cores).dispatches) == 5
 
 
 def test_outputs_whose_neighbours_lie_in_another_segment_take_few_dispatches():

@@ -147,6 +147,11 @@ class TopK(Kernel):
         few = self.limits.cooperating or not self.limits.unrolls or self.limits.invocation_loads < 8 * _LONG
         return _SHORT if few or self.lines.k <= _SHORT or self.lines.element.size <= 3 * _SHORT else _LONG
 
+    @cached_property
+    def _busy(self) -> int:
+        """Number of invocations that keep the device busy: on a CPU a SIMD vector of each workgroup."""
+        return min(self.limits.busy_invocations, self.limits.group_count * self.limits.simd_width)
+
     def _passes(self, elements: int) -> list[_Pass]:
         """The passes that reduce a line, or a chunk of it, to one list."""
         k = self.lines.k
@@ -164,7 +169,7 @@ class TopK(Kernel):
         item = size
         if k <= size:
             # There are parts for all invocations, with no more loads than one may have.
-            parts = -(-self.limits.busy_invocations // self.lines.count)
+            parts = -(-self._busy // self.lines.count)
             most = self.limits.invocation_loads // (4 if chosen else 2 * group) // _ROW
             item = max(item, min(-(-rows // parts), most) * _ROW)
         passes: list[_Pass] = []
@@ -274,7 +279,7 @@ class TopK(Kernel):
         self, lines: range, lists: _Lists, second: int, merged: _Lists, read: tuple[int, int], written: tuple[int, int]
     ) -> Iterator[tuple[Dispatch, int]]:
         """Merges pairs of lists; the second list of a pair has `second` entries."""
-        least = -(-len(lines) * merged.entries // self.limits.busy_invocations)
+        least = -(-len(lines) * merged.entries // self._busy)
         size = -(-min(_MERGED, merged.size, least) // _HALF) * _HALF
         push = {
             "item_size": size,
