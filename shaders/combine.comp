@@ -13,6 +13,9 @@
 #define COOPERATING
 #include "core/cooperating.glsl"
 
+// Load IN_FLIGHT partials at a time, as suits a GPU. llvmpipe (Mesa 25) compiles 40 blocks for each word that is loaded.
+layout(constant_id = 12) const bool LOADS_TOGETHER = false;
+
 layout(set = 0, binding = 1) readonly buffer Partials { uint stored[]; };
 // As in axes.glsl.
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
@@ -50,8 +53,7 @@ State combined(uint i, uint begin, uint end)
 {
     State state = identity(), next[IN_FLIGHT];
     uint number = begin + thread();
-    // Not with one thread: llvmpipe (Mesa 25) compiles 40 blocks for each word that an invocation loads.
-    for (; THREADS > 1 && number + (IN_FLIGHT - 1) * THREADS < end; number += IN_FLIGHT * THREADS) {
+    for (; LOADS_TOGETHER && number + (IN_FLIGHT - 1) * THREADS < end; number += IN_FLIGHT * THREADS) {
         [[unroll]] for (uint k = 0; k < IN_FLIGHT; ++k) {
             uint at = place_of(i, number + k * THREADS);
             LOAD_STATE(next[k], stored, at)

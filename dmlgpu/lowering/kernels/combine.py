@@ -134,7 +134,15 @@ _PARTIALS = Binding(Role.PARTIALS, base="partials_base")
 
 def _shader(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], threads: int) -> Shader:
     """The shader that writes these outputs, or partials if there are none."""
-    constants = constants_of(problem, limits, outputs, segmented=False, to_partials=not outputs, threads=threads)
+    constants = constants_of(
+        problem,
+        limits,
+        outputs,
+        segmented=False,
+        to_partials=not outputs,
+        threads=threads,
+        loads_together=limits.cooperating,
+    )
     return shader_of("combine", problem, constants)
 
 
