@@ -394,9 +394,9 @@ void grow_prefixes(Tile tile)
             grow(tile, prefix, at);
         else {
             [[dont_unroll]] for (uint grown = 0; grown < TILE; grown += GROWN) {
-                [[unroll]] for (uint k = TILE - 1; int(k) >= int(GROWN); --k) {
+                [[unroll]] for (uint k = 1; k <= TILE - GROWN; ++k) {
                     [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                        prefixes[k][c] = prefixes[k - GROWN][c];
+                        prefixes[TILE - k][c] = prefixes[TILE - k - GROWN][c];
                 }
                 grow(tile, prefix, at);
             }

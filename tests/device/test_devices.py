@@ -457,7 +457,8 @@ def test_staged_results_are_those_of_every_kernel_of_a_gpu(staged):
     others = () if staged.limits.unrolls else ("pool_small", "pool_backward_small")
     # Sums of short integers have tests of their own: test_reduce.py over axes, test_quantized.py over windows.
     layouts = {name for name in spirv.layouts() if not name.endswith(("_integer_8", "_integer_16"))}
-    of_others = re.compile(f"{OF_A_CPU}|{OF_GATHERS}")
+    others_load = "pool_separable_columns_selection_" if staged.limits.gathers else OF_GATHERS
+    of_others = re.compile(f"{OF_A_CPU}|{others_load}")
     assert taken & layouts == {name for name in layouts if not (of_others.match(name) or name.startswith(others))}
 
 
@@ -497,5 +498,9 @@ def test_what_a_device_supports(device):
     exact = device.supports(desc, flags=ExecutionFlags.EXACT_SUMS)
     assert not exact
     assert exact.why_not.startswith("ReduceOperatorDesc.function: LOG_SUM_EXP is not supported with EXACT_SUMS")
-    large = ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (1 << 16, (1 << 16) - 1)), axes=(1,))
-    assert "do not fit on device" in device.supports(large).why_not
+
+
+def test_tensors_larger_than_the_memory_are_not_supported(driver):
+    with opened_as(driver, **{**discrete(driver), "heaps": (8 << 20, 8 << 20)}) as device:
+        desc = ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (1 << 10, 1 << 12)), axes=(1,))
+        assert "do not fit on device" in device.supports(desc).why_not

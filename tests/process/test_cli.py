@@ -22,7 +22,7 @@ from dmlgpu.tools import cli, exhaustive, explain
 from dmlgpu.tools.cli import main
 from tests.support.drivers import DRIVERS, set_drivers
 from tests.support.limits import LIMITS, LOWERED
-from tests.support.plans import chosen
+from tests.support.plans import chosen, of_operator
 from tests.support.processes import ROOT, hide
 
 # A call of each command, in a folder with `x.npy`.
@@ -700,16 +700,19 @@ def test_terminals_of_80_columns_get_all_words(any_cpu, capsys, monkeypatch, lin
 
 def test_every_dispatch_is_explained():
     variants = set()
-    for mapping, planned in ("CPU", chosen("CPU")), ("GPU", chosen("GPU")), ("split", chosen("CPU")[::7]):
+    gathers = dataclasses.replace(LIMITS["CPU"], gathers=True)
+    mapped = [(LIMITS[mapping], chosen(mapping)) for mapping in ("CPU", "GPU")]
+    mapped += (LIMITS["split"], chosen("CPU")[::7]), (gathers, of_operator("MAX_POOLING2", chosen("CPU")))
+    for limits, planned in mapped:
         for case in planned:
-            plan = case.plan(LIMITS[mapping])
+            plan = case.plan(limits)
             shown = [*explain.rows(plan)]
             variants |= {dispatch.shader.variant for dispatch in plan.dispatches}
             assert [module for _, module, *_ in shown] == [dispatch.shader.module for dispatch in plan.dispatches]
             assert all(reads or module.startswith(("scatter_clear", "scan_states")) for _, module, reads, _ in shown)
             for field in (field for field in case.desc.output_fields if getattr(case.desc, field)):
                 written = [row for row in shown if field in row[3]]
-                assert outputs_of(written) == {*range(getattr(case.desc, field).element_count)}, (mapping, case.id)
+                assert outputs_of(written) == {*range(getattr(case.desc, field).element_count)}, case.id
     assert variants == set(DESCRIPTIONS)
 
 
