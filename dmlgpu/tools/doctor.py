@@ -17,14 +17,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dmlgpu.errors import DeviceError, SettingError
 from dmlgpu.runtime import kompute_module, spirv
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo, choose, devices, loader_messages, loader_version, preference
 from dmlgpu.runtime.settings import level, setting, switch
-from dmlgpu.testing.cases import Case, samples
+
+if TYPE_CHECKING:
+    from dmlgpu.testing.cases import Case
 
 OK, ODD, BROKEN = "ok", "odd", "broken"
 
@@ -146,6 +148,9 @@ def _check(index: str) -> tuple[int, str]:
 
 def _cases() -> list[Case]:
     """A case of each operator, the same in every run; together they have all types. Drivers compile each slowly."""
+    # The import makes the cases, in 0.6 s, which the other subprocesses do not need.
+    from dmlgpu.testing.cases import samples
+
     operators = defaultdict(list)
     for case in samples():
         operators[case.operator].append(case)
