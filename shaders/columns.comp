@@ -10,9 +10,9 @@
 //      |       [vector][vector][vector][vector]   thread 1
 //      v       [vector][vector][vector][vector]   thread 0
 //
-// With WIDE an item is two to four vectors wide, at most 16 columns: neighbouring invocations read neighbouring cache
-// lines of 64 bytes, if elements have 32 bits, and wait for their loads together. Without it, an item is one vector
-// wide; on a GPU (COOPERATING) an invocation waits for the vectors of IN_FLIGHT rows together.
+// On a CPU driver an item may be two to four vectors wide, at most 16 columns: neighbouring invocations read neighbouring
+// cache lines of 64 bytes, if elements have 32 bits, and wait for their loads together. On a GPU (COOPERATING) it is one
+// vector wide, and an invocation waits for the vectors of IN_FLIGHT rows together.
 //
 // The last item of a row ends where the row ends. It may share columns with the item before, which writes these.
 
@@ -21,11 +21,8 @@
 #include "core/elements.glsl"
 #include "core/cooperating.glsl"
 
-#ifdef WIDE
-const uint COLUMNS = min(4 * VECTOR_SIZE, 16);  // more states do not fit into registers
-#else
-const uint COLUMNS = VECTOR_SIZE;
-#endif
+layout(constant_id = 12) const uint VECTORS = 1;  // of an item
+const uint COLUMNS = VECTORS * VECTOR_SIZE;
 
 #if BITS < 32 && defined(HAS_INDEX)
 #include "accumulators/packed.glsl"
@@ -69,7 +66,7 @@ void accumulate_columns(Item item)
     uint count = item.end - item.begin, at = item.address + thread() * step_size;
     for (uint offset = thread(); offset < count; offset += IN_FLIGHT * THREADS, at += IN_FLIGHT * THREADS * step_size) {
         // Rows past the last one are not accumulated: the first of the IN_FLIGHT rows is loaded instead.
-        uvec4 vectors[IN_FLIGHT][COLUMNS / VECTOR_SIZE];
+        uvec4 vectors[IN_FLIGHT][VECTORS];
         [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
             bool is_element = r == 0 || offset + r * THREADS < count;
             [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
@@ -133,7 +130,7 @@ void accumulate_columns(Item item)
 {
     uint count = item.end - item.begin, at = item.address;
     for (uint offset = 0; offset < count; ++offset, at += step_size) {
-        uvec4 vectors[COLUMNS / VECTOR_SIZE];
+        uvec4 vectors[VECTORS];
         [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
             vectors[k / VECTOR_SIZE] = load_vector(at + k);
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
@@ -144,9 +141,23 @@ void accumulate_columns(Item item)
 
 void write_columns(Item item, bool writes)
 {
+    if (!TO_PARTIALS) {
+        [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+            if (k >= item.others)
+                write_column(item, k, columns[k]);
+        return;
+    }
+    // Partials have more words. The last column first, so that `others` bounds the loop: drivers unroll loops between
+    // constants, and take seconds to compile so many stores. A copy, because shifting `columns` slows the loop above on
+    // llvmpipe (Mesa 22.3).
+    Column results[COLUMNS];
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-        if (k >= item.others)
-            write_column(item, k, columns[k]);
+        results[k] = columns[k];
+    for (uint k = COLUMNS; k-- > item.others;) {
+        write_column(item, k, results[COLUMNS - 1]);
+        [[unroll]] for (uint other = 1; other < COLUMNS; ++other)
+            results[COLUMNS - other] = results[COLUMNS - other - 1];
+    }
 }
 
 #endif

@@ -5,8 +5,8 @@
 // THREADS invocations share it. A load has STEP elements of each output:
 //
 //   ROWS      a vector of an output, whose elements are contiguous
-//   COLUMNS   an element of each output of a vector, or with WIDE of several: as in columns.comp, the elements of
-//             neighbouring outputs are side by side, and the last item of a row ends where the row ends
+//   COLUMNS   an element of each output of a vector, or of several: as in columns.comp, the elements of neighbouring
+//             outputs are side by side, and the last item of a row ends where the row ends
 //   else      an element of an output, in any layout; 0, if the bound segment does not have it
 
 #ifdef COLUMNS
@@ -21,10 +21,9 @@
 // TOGETHER: loads that an invocation waits for together. One by one, loads take as long as the loop over them.
 #if defined(ROWS)
 const uint OUTPUTS = 1, STEP = VECTOR_SIZE, SAMPLES = 2, TOGETHER = IN_FLIGHT;
-#elif defined(WIDE)
-const uint OUTPUTS = min(4 * VECTOR_SIZE, 16), STEP = 1, SAMPLES = 4, TOGETHER = IN_FLIGHT;
 #elif defined(COLUMNS)
-const uint OUTPUTS = VECTOR_SIZE, STEP = 1, SAMPLES = 4, TOGETHER = IN_FLIGHT;
+layout(constant_id = 12) const uint VECTORS = 1;  // of an item
+const uint OUTPUTS = VECTORS * VECTOR_SIZE, STEP = 1, SAMPLES = 4, TOGETHER = IN_FLIGHT;
 #else
 const uint OUTPUTS = 1, STEP = 1, SAMPLES = 4, TOGETHER = 4;
 #endif
@@ -73,25 +72,27 @@ uint distance_of(uint index)
     return index * outermost_stride;
 }
 
-struct Load {
-    uvec4 vectors[(LOADED + VECTOR_SIZE - 1) / VECTOR_SIZE];
-};
+// The vectors of the loads that an invocation waits for. Global, because GLSL copies array arguments.
+const uint LOAD_VECTORS = (LOADED + VECTOR_SIZE - 1) / VECTOR_SIZE;
+uvec4 vectors[TOGETHER * LOAD_VECTORS];
 
-Load load(uint address)
+// Load number i.
+void load(uint i, uint address)
 {
-    Load loaded;
     if (ANY_LAYOUT)
-        loaded.vectors[0].x = element_at(address);
+        vectors[i].x = element_at(address);
     [[unroll]] for (uint b = 0; b < LOADED / VECTOR_SIZE; ++b)
-        loaded.vectors[b] = load_vector(address + source_base + b * VECTOR_SIZE);
-    return loaded;
+        vectors[i * LOAD_VECTORS + b] = load_vector(address + source_base + b * VECTOR_SIZE);
 }
 
-// Adds load `before` of `together`, except its elements before number `skipped`.
-void add(Load loaded, uint skipped, uint before, uint together)
+// Element k of load number i.
+Bits element_of_load(uint i, uint k) { return element_of(vectors[i * LOAD_VECTORS + k / VECTOR_SIZE], k % VECTOR_SIZE); }
+
+// Adds load number `before` of `together`, except its elements before number `skipped`.
+void add(uint skipped, uint before, uint together)
 {
     [[unroll]] for (uint k = 0; k < LOADED; ++k) {
-        Bits bits = element_of(loaded.vectors[k / VECTOR_SIZE], k % VECTOR_SIZE), zero = 0;
+        Bits bits = element_of_load(before, k), zero = 0;
         Bin bin = bin_of(bins[k % OUTPUTS].least, k >= skipped ? bits : zero);
         add(bins[k % OUTPUTS], bin, before * STEP + k / OUTPUTS, together * STEP);
     }
@@ -105,9 +106,9 @@ void add_item(Item item)
         greatest[k] = 0;
     for (uint i = 0; i < SAMPLES; ++i) {
         uint index = min(item.begin + size / SAMPLES * i, item.end - STEP);
-        Load loaded = load(item.address + distance_of(index));
+        load(0, item.address + distance_of(index));
         [[unroll]] for (uint k = 0; k < LOADED; ++k) {
-            uint exponent = finite_exponent(element_of(loaded.vectors[k / VECTOR_SIZE], k % VECTOR_SIZE));
+            uint exponent = finite_exponent(element_of_load(0, k));
             greatest[k % OUTPUTS] = max(greatest[k % OUTPUTS], exponent);
         }
     }
@@ -122,16 +123,19 @@ void add_item(Item item)
         uint address = item.address + distance_of(index), loads = size / STEP, next = thread();
         uint load_size = STEP > 1 ? STEP : step_size;
         for (; next + (TOGETHER - 1) * THREADS < loads; next += TOGETHER * THREADS) {
-            Load loaded[TOGETHER];
             [[unroll]] for (uint i = 0; i < TOGETHER; ++i)
-                loaded[i] = load(address + (next + i * THREADS) * load_size);
+                load(i, address + (next + i * THREADS) * load_size);
             [[unroll]] for (uint i = 0; i < TOGETHER; ++i)
-                add(loaded[i], 0, i, TOGETHER);
+                add(0, i, TOGETHER);
         }
-        for (; TOGETHER > 1 && next < loads; next += THREADS)
-            add(load(address + next * load_size), 0, 0, 1);
-        if (size % STEP != 0 && thread() == 0)
-            add(load(item.address + item.end - STEP), STEP - size % STEP, 0, 1);
+        for (; TOGETHER > 1 && next < loads; next += THREADS) {
+            load(0, address + next * load_size);
+            add(0, 0, 1);
+        }
+        if (size % STEP != 0 && thread() == 0) {
+            load(0, item.address + item.end - STEP);
+            add(STEP - size % STEP, 0, 1);
+        }
         index += size;
     } while (ANY_LAYOUT && index < item.end);
 }

@@ -31,8 +31,7 @@ def test_chosen_cases_cover_every_kernel_and_type():
     # Split tensors are combined of partials, for which others have what they need.
     short = "|".join(
         (
-            r"columns_(wide_)?(sum|exact|squares|product|logsumexp)",
-            r"columns_wide_(integer|selection_64)",
+            r"columns_(sum|exact|squares|product|logsumexp)",
             r"pool_small_wide_",
             r"pool_separable_columns_selection_",
             r"top_k_sort_long_",  # an item has more loads than these limits allow

@@ -67,7 +67,7 @@ def rows():
     ("variant", "sizes", "strides", "axes"),  # of windows the sizes
     [
         ("rows", (1 << 14, 1000), (0, 1), (1,)),
-        ("columns_wide", (1 << 8, 1000, 16), (0, 16, 1), (1,)),
+        ("columns", (1 << 8, 1000, 16), (0, 16, 1), (1,)),
         ("reduce", (1 << 12, 20, 20, 2), (0, 40, 2, 1), (1, 2)),
         ("pool_small", (1, 1, 1 << 12, 1 << 9), (0, 0, 0, 1), (7, 7)),
         ("pool_small", (1, 1, 1 << 10, 1 << 8), (0, 0, 0, 1), (20, 40)),
@@ -402,7 +402,7 @@ def test_every_kernel_reports_a_loop_that_is_ended(counter):
     assert DESCRIPTIONS.keys() - reporting == set()
 
 
-@pytest.mark.parametrize("kernel", ["reduce", "columns_wide", "combine"])
+@pytest.mark.parametrize("kernel", ["reduce", "columns", "combine"])
 def test_a_driver_that_counts_each_loop_by_itself_is_reported(kernel):
     """An invocation has four items; of its other loops none iterates more than twice."""
     limits = Limits(1 << 27, 64, 1)

@@ -78,7 +78,7 @@ def written_by(plan):
     ("sizes", "axes", "strides", "expected"),
     [
         ((4096, 1024), (1,), {}, [("rows", {0, 1})]),
-        ((200, 65536), (0,), {}, [("columns_wide", {0, 1})]),
+        ((200, 65536), (0,), {}, [("columns", {0, 1})]),
         ((512, 3, 40, 2), (1, 3), {}, [("reduce", {0, 1})]),
         ((3, 100_000), (1,), {}, [("rows", set()), ("combine", {0, 1})]),
         # One tensor is packed, or none.
@@ -314,6 +314,15 @@ def test_plans_differ_where_limits_do():
     assert len({lower(desc, limits) for limits in PLANNED.values()}) == len(PLANNED)
 
 
+@pytest.mark.parametrize(
+    ("data_type", "row", "vectors"),
+    [(FLOAT32, 64, 4), (FLOAT32, 48, 4), (FLOAT32, 52, 1), (FLOAT32, 65, 4), (FLOAT16, 32, 2), (UINT8, 32, 1)],
+)
+def test_an_item_has_several_vectors_of_a_row_if_few_columns_are_computed_twice(data_type, row, vectors):
+    (dispatch,) = lower(arg_desc(ArgmaxOperatorDesc, data_type, (9, row), [0]), PLANNED["cpu"]).dispatches
+    assert dispatch.shader.constants["vectors"] == vectors
+
+
 def test_a_shorter_range_with_more_records_for_each_output_fits_its_memory():
     limits = Limits(1024, 7, 3, partial_bytes=1000, invocation_loads=50, dispatch_count=1 << 20)
     check(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (58, 12), [1], strides=(1, 60)), limits))
@@ -322,7 +331,7 @@ def test_a_shorter_range_with_more_records_for_each_output_fits_its_memory():
 def test_a_column_has_no_more_elements_than_its_packed_state_counts():
     limits = Limits(128 << 20, group_size=64, group_count=8, invocation_loads=1 << 18, dispatch_elements=1 << 30)
     plan = lower(arg_desc(ArgmaxOperatorDesc, FLOAT16, (1_000_000, 4096), [0]), limits)
-    assert plan.dispatches[0].shader.variant == "columns_wide"
+    assert plan.dispatches[0].shader.variant == "columns"
     assert plan.dispatches[0].push["split_size"] == 1 << 16
 
 

@@ -635,9 +635,9 @@ def any_cpu(driver, monkeypatch):
 EXPLAINED = {
     "argmax float32 4096,1024 axes=0": (
         "axes=(0,), axis_direction=AxisDirection.INCREASING)",
-        "columns_wide one invocation per 2 to 4 vectors of neighbouring outputs",
+        "columns one invocation per 1 to 4 vectors of neighbouring outputs",
         "not rows the elements of an output are not contiguous",
-        "0 to 1,023 columns_wide_selection_32 input_tensor partials 0 to 1,023 combine_selection_32 partials",
+        "0 to 1,023 columns_selection_32 input_tensor partials 0 to 1,023 combine_selection_32 partials",
         "Tensors of 16 MiB and 4 KiB, partials of 128 KiB. END",
     ),
     "MAX_POOLING2 FLOAT16 1,2,9,8 window_size=3,3 strides=2,2 indices_data_type=uint64 dilations=1,2 start_padding=1,1 "

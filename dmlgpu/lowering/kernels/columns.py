@@ -33,8 +33,7 @@ class Columns(AxesKernel):
 
     name: ClassVar = "columns"
     variants: ClassVar = {
-        "columns": "one invocation per vector of neighbouring outputs, whose elements are adjacent",
-        "columns_wide": "one invocation per 2 to 4 vectors of neighbouring outputs, whose elements are adjacent",
+        "columns": "one invocation per 1 to 4 vectors of neighbouring outputs, whose elements are adjacent",
         "columns_cooperating": "several invocations per vector of neighbouring outputs, as suits a GPU",
     }
 
@@ -111,7 +110,8 @@ class Columns(AxesKernel):
             part,
             aligned=self.is_aligned(begin, width, self.axes.reduced[0].stride, *rows),
             flat=len(self.axes.kept) <= 2,
+            vectors=self._columns(width) // self.vector_size,
         )
         if self.limits.cooperating:
             return shader_of("columns_cooperating", self.problem, {**constants, "threads": self.threads})
-        return shader_of("columns_wide" if self.is_wide(width) else "columns", self.problem, constants)
+        return shader_of("columns", self.problem, constants)
