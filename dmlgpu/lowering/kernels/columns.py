@@ -38,6 +38,7 @@ class Columns(AxesKernel):
     }
 
     longest_split: ClassVar = _PACKED
+    most_vectors: ClassVar = 4
     fallback: ClassVar = Reduce
 
     @property
@@ -62,7 +63,7 @@ class Columns(AxesKernel):
     @property
     def wide(self) -> int:
         """Outputs of an invocation with several vectors."""
-        return min(4 * self.vector_size, _COLUMNS)
+        return min(self.most_vectors * self.vector_size, _COLUMNS)
 
     @cached_property
     def threads(self) -> int:

@@ -64,6 +64,8 @@ class ExactColumns(Columns):
 
     longest_split: ClassVar = _LONGEST
     fallback: ClassVar = ExactReduce
+    # As fast as four with elements of 32 bits, and compiled in half the time.
+    most_vectors: ClassVar = 2
 
     def is_wide(self, row: int) -> bool:
         # The states of squares are so large that compiling takes seconds.
