@@ -213,21 +213,26 @@ void main()
         block.target = outer * push.target_outer + inner * push.target_inner + begin * push.target_step;
         block.source += push.source_base;
         block.target += push.target_base;
-        [[unroll]] for (uint i = 0; i < LINES; ++i)
+        [[unroll]] for (uint i = 0; i < LINES; ++i) {
             lines[i] = identity();
-        if (push.begins != 0) {
-            [[unroll]] for (uint i = 0; i < LINES; ++i) {
-                uint place = push.begin_base + state + i * state_inner;
-                LOAD_STATE(lines[i], stored, place)
-            }
-        }
-        [[unroll]] for (uint i = 0; i < LINES; ++i)
             last[i] = value_of(lines[i], 0);
+        }
+        // States are loaded and stored in loops without constant bounds: drivers unroll others, and take seconds to
+        // compile them.
+        for (uint i = 0, place = push.begin_base + state; i < push.begins * LINES; ++i, place += state_inner) {
+            [[unroll]] for (uint k = 1; k < LINES; ++k) {
+                lines[k - 1] = lines[k];
+                last[k - 1] = last[k];
+            }
+            LOAD_STATE(lines[LINES - 1], stored, place)
+            last[LINES - 1] = value_of(lines[LINES - 1], 0);
+        }
         scan(block, reversed, exclusive, is_item);
-        if (push.ends != 0 && is_item && thread() == 0) {
-            [[unroll]] for (uint i = 0; i < LINES; ++i) {
-                uint place = push.end_base + state + i * state_inner;
-                STORE_STATE(stored, place, lines[i])
+        if (is_item && thread() == 0) {
+            for (uint i = 0, place = push.end_base + state; i < push.ends * LINES; ++i, place += state_inner) {
+                STORE_STATE(stored, place, lines[0])
+                [[unroll]] for (uint k = 1; k < LINES; ++k)
+                    lines[k - 1] = lines[k];
             }
         }
     }
