@@ -134,7 +134,7 @@ def params():
 
 @pytest.mark.parametrize(("domain", "limits", "dtype"), [*params()])
 def test_far_terms_are_added(driver, open_device, domain, limits, dtype):
-    # SwiftShader, which unrolls nothing, compiles items of several vectors for minutes; no plan for a CPU takes it there.
+    # SwiftShader, which unrolls nothing, compiles items of several vectors for minutes; its plans have none.
     unrolls = limits.cooperating or device_limits(driver).unrolls
     device = open_device(driver.index, dataclasses.replace(limits, unrolls=unrolls))
     info, wrong = np.finfo(dtype), []
