@@ -86,7 +86,10 @@ void load(uint i, uint address)
 }
 
 // Element k of load number i.
-Bits element_of_load(uint i, uint k) { return element_of(vectors[i * LOAD_VECTORS + k / VECTOR_SIZE], k % VECTOR_SIZE); }
+Bits element_of_load(uint i, uint k)
+{
+    return element_of(vectors[i * LOAD_VECTORS + k / VECTOR_SIZE], k % VECTOR_SIZE);
+}
 
 // Adds load number `before` of `together`, except its elements before number `skipped`.
 void add(uint skipped, uint before, uint together)
