@@ -9,7 +9,7 @@ from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.accumulators import ExactSum
-from dmlgpu.lowering.kernels.columns import Columns
+from dmlgpu.lowering.kernels.axes import Columns, Reduce, Rows
 from dmlgpu.lowering.kernels.combine import COMBINE
 from dmlgpu.lowering.kernels.exact import ExactColumns, ExactPoolDirect, ExactPoolSmall, ExactReduce, ExactRows
 from dmlgpu.lowering.kernels.kernel import Kernel
@@ -19,10 +19,8 @@ from dmlgpu.lowering.kernels.pool_backward_small import PoolBackwardSmall
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
 from dmlgpu.lowering.kernels.pool_small import PoolSmall
-from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.kernels.requantize import Requantize
 from dmlgpu.lowering.kernels.roi_pool import RoiPool
-from dmlgpu.lowering.kernels.rows import Rows
 from dmlgpu.lowering.kernels.scan import Scan
 from dmlgpu.lowering.kernels.scatter import Scatter
 from dmlgpu.lowering.kernels.top_k import TopK

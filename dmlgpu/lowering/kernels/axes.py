@@ -1,17 +1,18 @@
-"""The base of kernels over axes, which split the elements of an output among invocations."""
+"""Kernels over axes, which split the elements of an output among invocations."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
-from dmlgpu.lowering.geometry import address_span, ascend
+from dmlgpu.lowering.geometry import address_span, ascend, power_of_2
 from dmlgpu.lowering.kernels.cut import Extent, Part, PartKernel, Rules, Tiling
-from dmlgpu.lowering.kernels.kernel import by_base, dimensions
+from dmlgpu.lowering.kernels.kernel import by_base, dimensions, shader_of
+from dmlgpu.lowering.limits import IN_FLIGHT
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
 
@@ -167,3 +168,206 @@ class AxesKernel(PartKernel):
         targets = (self.target_binding(part, output, base) for base, output in written.items())
         loads = self.loads(part, self.tiling_of(min(part.split_size, len(elements)), len(outputs)))
         return Dispatch(self.shader(part), push, (self.source_binding(segment), *targets), loads, outputs)
+
+
+@dataclass(frozen=True)
+class Reduce(AxesKernel):
+    """reduce.comp: one invocation per output, element by element, in any layout, or in several segments."""
+
+    name: ClassVar = "reduce"
+    variants: ClassVar = {
+        "reduce": "one invocation per output, element by element: any layout, or several segments",
+    }
+
+    @property
+    def least_split(self) -> int:
+        return self.limits.least_loads
+
+    def tiling_of(self, split: int, outputs: int) -> Tiling:
+        # A split may begin anywhere along the innermost dimension, in each invocation at another element.
+        innermost = min(self.axes.reduced[-1].size, split)
+        begins = (split + innermost - 2) // innermost + 1 if len(self.axes.reduced) > 1 else 1
+        accumulator, rank = self.problem.accumulator, len(self.axes.reduced)
+        loads = begins * (rank + innermost * accumulator.loads()) + self.address_loads
+        return Tiling(1, split, loads)
+
+    def shader(self, part: Part) -> Shader:
+        constants = self.constants(part, segmented=not part.whole, flat=len(self.axes.kept) <= 1)
+        return shader_of("reduce", self.problem, constants)
+
+
+# For up to so many vectors, or rows that begin anywhere, it is faster to compare every element (SHORT).
+_SHORT = 16
+# Maximum of threads per row if rows suffice for all invocations: together they load 128 bytes.
+_ROW_THREADS = 8
+
+
+@dataclass(frozen=True)
+class Rows(AxesKernel):
+    """rows.comp: an output's elements are contiguous, in vectors of 16 bytes.
+
+    On a CPU driver an invocation computes an output; on lavapipe (Mesa 22.3) one load per element takes seven times as
+    long. On a GPU several share an output, as in ggml, MLX and CUB: neighbouring threads load neighbouring vectors,
+    which on a CPU driver takes ten times as long.
+    """
+
+    name: ClassVar = "rows"
+    variants: ClassVar = {
+        "rows": "one invocation per output, whose elements are contiguous: they are read in vectors of 16 bytes",
+        "rows_cooperating": "several invocations per output, whose elements are contiguous, as suits a GPU",
+    }
+    fallback: ClassVar = Reduce
+
+    @property
+    def why_impossible(self) -> str:
+        if len(self.axes.reduced) > 1 or self.axes.reduced[0].stride != 1:
+            return "the elements of an output are not contiguous"
+        if self.element_count < self.vector_size:
+            return f"an output has {self.element_count} elements, fewer than a vector of {self.vector_size}"
+        return ""
+
+    @cached_property
+    def threads(self) -> int:
+        """Invocations that share a row."""
+        # Each thread loads IN_FLIGHT vectors, unless the row is short.
+        most = min(power_of_2(self.element_count // (IN_FLIGHT * self.vector_size)), self.limits.most_threads)
+        return min(most, max(_ROW_THREADS, power_of_2(self.limits.busy_invocations // self.problem.output_count)))
+
+    @property
+    def least_split(self) -> int:
+        return self.limits.least_loads * self.vector_size * self.threads
+
+    def tiling_of(self, split: int, outputs: int) -> Tiling:
+        accumulator = self.problem.accumulator
+        loads = -(-split // self.vector_size) * accumulator.loads(self.vector_size)
+        if self.limits.cooperating:
+            # Other compilers may leave loops over elements that a GPU's compiler unrolls.
+            at_once = IN_FLIGHT * self.vector_size
+            loads = -(-split // (at_once * self.threads)) * at_once * accumulator.loads()
+        return Tiling(1, split, loads + self.address_loads, self.threads)
+
+    @cached_property
+    def others(self) -> tuple[AxesKernel, ...]:
+        return () if self.problem.sources[0].segment_count == 1 else (self.fallback(self.problem, self.limits),)
+
+    def why_not(self, part: Part) -> str:
+        if len(part.elements) < self.vector_size:
+            return "the segment has fewer elements of an output than a vector"
+        return "" if part.whole else "some elements lie in another segment"
+
+    def shader(self, part: Part) -> Shader:
+        aligned = self.is_aligned(part.elements.start, part.elements.stop, *(dim.stride for dim in self.axes.kept))
+        constants = self.constants(part, aligned=aligned, flat=len(self.axes.kept) <= 1)
+        if self.limits.cooperating:
+            return shader_of("rows_cooperating", self.problem, {**constants, "threads": self.threads})
+        return shader_of("rows", self.problem, {**constants, **self.reading(aligned=aligned)})
+
+    def reading(self, *, aligned: bool) -> dict[str, int]:
+        """The constants for how one invocation reads a row."""
+        inside = self.limits.loads_vectors and not aligned
+        return {"aligned_inside": inside, "short": inside or self.split_size <= _SHORT * self.vector_size}
+
+
+# Maximum of elements of a column whose numbers fit below a key of 16 bits (packed.glsl): whole vectors.
+_PACKED = 1 << 16
+# Maximum of columns per invocation: registers hold no more states.
+_COLUMNS = 16
+# Maximum of threads per item, so that 4 or more neighbours load 64 bytes or more of a row.
+_COLUMN_THREADS = 16
+
+
+@dataclass(frozen=True)
+class Columns(AxesKernel):
+    """columns.comp: the elements of neighbouring outputs are adjacent, in vectors of 16 bytes.
+
+    On a CPU driver an invocation loads two to four vectors of each row, for 32-bit elements a cache line of 64 bytes:
+    the loads of neighbouring invocations then wait for memory together. On lavapipe (Mesa 22.3) with one core, single
+    vectors take four times as long. On a GPU several invocations share the rows of a vector, and each loads four rows
+    at a time.
+    """
+
+    name: ClassVar = "columns"
+    variants: ClassVar = {
+        "columns": "one invocation per 1 to 4 vectors of neighbouring outputs, whose elements are adjacent",
+        "columns_cooperating": "several invocations per vector of neighbouring outputs, as suits a GPU",
+    }
+
+    longest_split: ClassVar = _PACKED
+    most_vectors: ClassVar = 4
+    fallback: ClassVar = Reduce
+
+    @property
+    def why_impossible(self) -> str:
+        if len(self.axes.reduced) > 1:
+            return "the elements of an output have several strides"
+        if self.element_count == 1:
+            return "an output has one element"
+        if not self.axes.kept or self.axes.kept[-1].stride != 1:
+            return "the elements of neighbouring outputs are not adjacent"
+        if self.row_length < self.vector_size:
+            return f"a row has {self.row_length} outputs, fewer than a vector of {self.vector_size}"
+        return ""
+
+    def is_wide(self, row: int) -> bool:
+        """Whether several vectors per invocation are faster, for rows of this many outputs."""
+        if self.limits.cooperating or not self.limits.unrolls or self.wide == self.vector_size:
+            return False
+        # If a row is not a multiple of the width, its last vectors are computed twice, little work in a long row.
+        return row >= 4 * self.wide or row % self.wide == 0
+
+    @property
+    def wide(self) -> int:
+        """Outputs of an invocation with several vectors."""
+        return min(self.most_vectors * self.vector_size, _COLUMNS)
+
+    @cached_property
+    def threads(self) -> int:
+        """Invocations that share an item."""
+        vectors = max(1, self.problem.output_count // self.vector_size)
+        idle = power_of_2(self.limits.busy_invocations // vectors)
+        return min(idle, power_of_2(self.element_count // IN_FLIGHT), _COLUMN_THREADS, self.limits.most_threads)
+
+    @property
+    def least_split(self) -> int:
+        return self.limits.least_loads * self.vector_size // self._columns(self.row_length) * self.threads
+
+    def _columns(self, row: int) -> int:
+        """Outputs of an item, in rows of `row` outputs."""
+        return self.wide if self.is_wide(row) else self.vector_size
+
+    def tiling_of(self, split: int, outputs: int) -> Tiling:
+        row = min(self.row_length, outputs)
+        columns, accumulator = self._columns(row), self.problem.accumulator
+        loads = split * accumulator.loads(columns)
+        if self.limits.cooperating:
+            # Other compilers may leave loops over elements that a GPU's compiler unrolls.
+            loads = -(-split // (IN_FLIGHT * self.threads)) * IN_FLIGHT * columns * accumulator.loads()
+        return self.in_row(Tiling(columns, split, loads, self.threads, row=row))
+
+    def in_row(self, tiling: Tiling) -> Tiling:
+        """The tiling; with single vectors if a dispatch has only a part of a row, which may be so short."""
+        return tiling if tiling.most_outputs(self.limits) >= tiling.row else replace(tiling, width=self.vector_size)
+
+    def why_not(self, part: Part) -> str:
+        begin, end, row = part.outputs.start, part.outputs.stop, self.row_length
+        whole_rows = begin % row == end % row == 0
+        if not whole_rows and (begin // row != (end - 1) // row or end - begin < self.vector_size):
+            return "the outputs are neither whole rows nor a vector of a row"
+        return "" if part.whole else "some elements lie in another segment"
+
+    @cached_property
+    def others(self) -> tuple[AxesKernel, ...]:
+        return (self.fallback(self.problem, self.limits),)
+
+    def shader(self, part: Part) -> Shader:
+        begin, rows = part.outputs.start % self.row_length, (dim.stride for dim in self.axes.kept[:-1])
+        width = min(self.row_length, len(part.outputs))
+        constants = self.constants(
+            part,
+            aligned=self.is_aligned(begin, width, self.axes.reduced[0].stride, *rows),
+            flat=len(self.axes.kept) <= 2,
+            vectors=self._columns(width) // self.vector_size,
+        )
+        if self.limits.cooperating:
+            return shader_of("columns_cooperating", self.problem, {**constants, "threads": self.threads})
+        return shader_of("columns", self.problem, constants)

@@ -15,12 +15,10 @@ from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.accumulators import ExactSquares
-from dmlgpu.lowering.kernels.columns import Columns
+from dmlgpu.lowering.kernels.axes import Columns, Reduce, Rows
 from dmlgpu.lowering.kernels.cut import Part, Tiling
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.pool_small import PoolSmall, Tile
-from dmlgpu.lowering.kernels.reduce import Reduce
-from dmlgpu.lowering.kernels.rows import Rows
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 
 # Maximum of elements per split: a bin holds them without overflow, and the second pass over them is short.

@@ -28,10 +28,10 @@ from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.descriptors.window import Window
 from dmlgpu.lowering.accumulators import Integer, Selection
 from dmlgpu.lowering.geometry import Dim, runs_of_segments
+from dmlgpu.lowering.kernels.axes import Reduce
 from dmlgpu.lowering.kernels.cut import Part, PartKernel
 from dmlgpu.lowering.kernels.kernel import WORKSPACE_SHARE, Kernel, by_base, constants_of, shader_of, wrapped
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
-from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Result, Role, Windows, copy_of, planes_of
 
