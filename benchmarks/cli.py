@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -29,7 +28,7 @@ from benchmarks.run import run_case
 from dmlgpu import Device, DeviceError, SettingError
 from dmlgpu.runtime.settings import switch
 from dmlgpu.testing.cases import Case
-from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
+from dmlgpu.tools.terminal import exit_code, fail, open_console, written_to_the_end
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,17 +66,12 @@ def _run(argv: Sequence[str] | None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("rich", "matplotlib"):
             raise
-        return _fail(f'{error.name} is not installed: pip install "dmlgpu[bench]"')
+        return fail("benchmarks", f'{error.name} is not installed: pip install "dmlgpu[bench]"')
     except (BenchmarkError, DeviceError, SettingError, OSError) as error:
-        return _fail(error)
+        return fail("benchmarks", error)
     except KeyboardInterrupt:
         return 130
     return 0
-
-
-def _fail(message: object) -> int:
-    print(f"benchmarks: {message}", file=sys.stderr)
-    return 2
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -23,7 +23,7 @@ from dmlgpu.testing.libraries import LIBRARIES, LibraryError, library_of
 from dmlgpu.testing.outcomes import CRASHED, OUTCOMES, Outcome, outcome_of
 from dmlgpu.testing.trials import KINDS, Trial, trials
 from dmlgpu.tools import cli
-from dmlgpu.tools.terminal import exit_code, written_to_the_end
+from dmlgpu.tools.terminal import exit_code, fail, written_to_the_end
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,19 +48,9 @@ def _run(argv: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except (LibraryError, ModuleNotFoundError, OSError) as error:
-        return _fail(error)
+        return fail("dmlgpu.testing", error)
     except KeyboardInterrupt:
         return 130
-
-
-def _fail(error: object) -> int:
-    try:
-        print(f"dmlgpu.testing: {error}", file=sys.stderr)
-    except BrokenPipeError:
-        raise
-    except OSError:  # a full disk: only the exit code can report it
-        pass
-    return 2
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -30,7 +30,7 @@ from dmlgpu.registry import DESCRIPTORS
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo, devices
 from dmlgpu.tools.dxdispatch import Model, ModelError, Options
-from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
+from dmlgpu.tools.terminal import exit_code, fail, open_console, written_to_the_end
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,28 +71,18 @@ def _run(argv: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except VerificationError as error:
-        return _fail(error, 1)
+        return fail("dmlgpu", error, 1)
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         if module not in _EXTRAS:
             raise
-        return _fail(f"{module} is not installed: pip install dmlgpu[{_EXTRAS[module]}]", 2)
+        return fail("dmlgpu", f"{module} is not installed: pip install dmlgpu[{_EXTRAS[module]}]")
     except (DescriptorError, DeviceError, ModelError, SettingError, OSError) as error:
-        return _fail(error, 2)
+        return fail("dmlgpu", error)
     except MemoryError as error:
-        return _fail(str(error) or "out of memory on this machine", 2)
+        return fail("dmlgpu", str(error) or "out of memory on this machine")
     except KeyboardInterrupt:
         return 130
-
-
-def _fail(message: object, code: int) -> int:
-    try:
-        print(f"dmlgpu: {message}", file=sys.stderr)
-    except BrokenPipeError:
-        raise
-    except OSError:  # a full disk, for example: only the exit code can report it
-        pass
-    return code
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -445,7 +435,7 @@ def _demo(args: argparse.Namespace) -> int:
 
     written = demo.WRITTEN.get(Path(args.output).suffix.lower())
     if written is None:
-        return _fail(f"{args.output}: give the picture the suffix of its format: {', '.join(demo.WRITTEN)}", 2)
+        return fail("dmlgpu", f"{args.output}: give the picture the suffix of its format: {', '.join(demo.WRITTEN)}")
     console = open_console(_COLUMNS)
     photograph = demo.load_photograph(args.image)
     with Device(args.device) as device:
@@ -474,7 +464,7 @@ def _demo(args: argparse.Namespace) -> int:
     )
     console.print(f"The picture is in {args.output}.", markup=False, soft_wrap=True)
     if not all(m.agrees for m in results.measurements):
-        return _fail("a result differs from the oracle", 1)
+        return fail("dmlgpu", "a result differs from the oracle", 1)
     return 0
 
 
@@ -594,9 +584,9 @@ def _profile(args: argparse.Namespace) -> int:
     from dmlgpu.runtime.profile import KIND_COLUMNS, RUN_COLUMNS, kind_rows, run_rows
 
     if (args.model is None) == (args.op is None):
-        return _fail("profile: give either a model file or --op; see dmlgpu profile --help", 2)
+        return fail("dmlgpu", "profile: give either a model file or --op; see dmlgpu profile --help")
     if args.model is not None and (how := _as_operator(args.model)):
-        return _fail(f"profile: {how}", 2)
+        return fail("dmlgpu", f"profile: {how}")
     call = _calls_of_model(args.model) if args.op is None else _calls_of_operator(args.op)
     console = open_console(_COLUMNS)
 
@@ -660,7 +650,7 @@ def _run_model(args: argparse.Namespace) -> int:
             print(f"{info.index}: {info.name}")
         return 0
     if args.model is None:
-        return _fail("run: give a model file; see dmlgpu run --help", 2)
+        return fail("dmlgpu", "run: give a model file; see dmlgpu run --help")
     model = Model(Path(args.model), args.input_path)
     names = "dispatch_iterations", "dispatch_repeat", "warmup_samples", "timing_verbosity", "output_path", "force"
     with Device(args.device) as device:
@@ -681,12 +671,12 @@ def _stream(args: argparse.Namespace) -> int:
     try:
         x = open_npy(args.file)
     except ValueError as error:
-        return _fail(error, 2)
+        return fail("dmlgpu", error)
     if not x.ndim:
-        return _fail(f"{args.file}: an array without dimensions is not allowed; allowed are 1 or more", 2)
+        return fail("dmlgpu", f"{args.file}: an array without dimensions is not allowed; allowed are 1 or more")
     count = 1 + (args.function == "top_k" or bool(arguments.get("output_indices")))
     if args.output and len(args.output) != count:
-        return _fail(f"--output: {len(args.output)} files are not allowed; {args.function} gives {count} here", 2)
+        return fail("dmlgpu", f"--output: {len(args.output)} files are not allowed; {args.function} gives {count} here")
     _check_outputs(args)
     console = open_console(_COLUMNS)
     columns = (*Progress.get_default_columns()[:-1], TimeElapsedColumn(), TimeRemainingColumn())

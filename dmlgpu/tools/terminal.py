@@ -61,6 +61,17 @@ def exit_code(command: Callable[[], int]) -> int:
             _to_nowhere(2)
 
 
+def fail(program: str, message: object, code: int = 2) -> int:
+    """Prints why a program failed, and returns its exit code."""
+    try:
+        print(f"{program}: {message}", file=sys.stderr)
+    except BrokenPipeError:
+        raise
+    except OSError:  # a full disk, for example: only the exit code can report it
+        pass
+    return code
+
+
 def _to_nowhere(*descriptors: int) -> None:
     """Redirects to os.devnull: otherwise the interpreter's last flush may fail, and it would exit with 120."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
