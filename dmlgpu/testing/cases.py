@@ -11,6 +11,7 @@ import itertools
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,11 @@ NO_END = (1, 80508469, 74289224, 67866763, 84346775, 56023097, 82628941, 7934265
 
 
 # Descriptors
+
+
+def spaced(tensor: TensorDesc, gap: int) -> TensorDesc:
+    """The tensor with gaps of `gap` elements after its rows, planes and so on."""
+    return dataclasses.replace(tensor, strides=packed_strides([size + gap for size in tensor.sizes]))
 
 
 def permuted_strides(sizes: Sequence[int], order: Sequence[int], gap: int = 0) -> tuple[int, ...]:
@@ -273,8 +279,10 @@ def quantized_desc(
 
 
 _TENTHS = [[10, 20, 30], [40, 50, 60], [70, 80, 90]]
+_PAIRS, _POWERS = [[[4, 8]]] * 2, [[[1, 2, 4, 8, 16, 32]]]
 _APART = {"dilations": (1, 3), "strides": (1, 2), "start_padding": (0, 1), "end_padding": (0, 1)}
 _CORNERS = {"strides": (2, 2), "start_padding": (1, 1)}
+_COUNTED = {"include_padding": True}
 
 # Computed with fractions; scales and zero points are those of the input, then of the output.
 _QUANTIZED_EXAMPLES = [
@@ -293,41 +301,14 @@ _QUANTIZED_EXAMPLES = [
     for tag, data_type, to, x, window, parameters, steps, expected in (
         ("both", UINT8, UINT8, [_TENTHS], (2, 2), (0.5, 10, 1, 3), {}, [[[13, 18], [28, 33]]]),
         ("padded", UINT8, UINT8, [_TENTHS], (2, 2), (1, 10, 1, 0), _CORNERS, [[[0, 15], [45, 60]]]),
-        (
-            "ties",
-            UINT8,
-            UINT8,
-            [_TENTHS],
-            (2, 2),
-            (1, 10, 1, 0),
-            {**_CORNERS, "include_padding": True},
-            [[[0, 8], [22, 60]]],
-        ),
+        ("ties", UINT8, UINT8, [_TENTHS], (2, 2), (1, 10, 1, 0), _CORNERS | _COUNTED, [[[0, 8], [22, 60]]]),
         ("even", INT8, INT8, [[[0, 1, 2, 3, 4]]], (1, 2), (1, None, 1, 0), {}, [[[0, 2, 2, 4]]]),
         ("moved", INT8, INT8, [[[0, 1, 2, 3, 4]]], (1, 2), (1, 0, 1, 1), {}, [[[1, 3, 3, 5]]]),
         ("saturated", UINT8, UINT8, [[[0, 255, 255, 0]]], (1, 2), (2, 128, 1, None), {}, [[[0, 254, 0]]]),
         ("signed", UINT8, INT8, [[[0, 255, 255, 0]]], (1, 2), (2, 128, 1, None), {}, [[[-1, 127, -1]]]),
-        (
-            "channels",
-            UINT8,
-            UINT8,
-            [[[4, 8]], [[4, 8]]],
-            (1, 2),
-            ([0.5, 2], [0, 4], [1, 0.5], [0, 100]),
-            {},
-            [[[3]], [[108]]],
-        ),
-        ("apart", UINT8, UINT8, [[[1, 2, 4, 8, 16, 32]]], (1, 2), (1, None, 0.5, None), _APART, [[[8, 18, 16]]]),
-        (
-            "apart-ties",
-            UINT8,
-            UINT8,
-            [[[1, 2, 4, 8, 16, 32]]],
-            (1, 2),
-            (1, None, 0.5, None),
-            {**_APART, "include_padding": True},
-            [[[4, 18, 8]]],
-        ),
+        ("channels", UINT8, UINT8, _PAIRS, (1, 2), ([0.5, 2], [0, 4], [1, 0.5], [0, 100]), {}, [[[3]], [[108]]]),
+        ("apart", UINT8, UINT8, _POWERS, (1, 2), (1, None, 0.5, None), _APART, [[[8, 18, 16]]]),
+        ("apart-ties", UINT8, UINT8, _POWERS, (1, 2), (1, None, 0.5, None), _APART | _COUNTED, [[[4, 18, 8]]]),
     )
 ]
 
@@ -364,26 +345,8 @@ _TOP_K_EXAMPLES = [
     for tag, data_type, x, axis, k, direction, values, indices in (
         ("rows", FLOAT32, _TENS, 1, 2, DECREASING, [[11, 10], [9, 8], [7, 6]], [[3, 2], [2, 3], [3, 2]]),
         ("columns", FLOAT32, _TENS, 0, 2, DECREASING, [[4, 5, 10, 11], [3, 2, 9, 8]], [[2, 2, 0, 0], [1, 1, 1, 1]]),
-        (
-            "ties",
-            FLOAT32,
-            _SIXES,
-            1,
-            3,
-            DECREASING,
-            [[3, 2, 2], [5, 5, 4], [6, 6, 6]],
-            [[3, 1, 2], [2, 3, 1], [0, 1, 2]],
-        ),
-        (
-            "least",
-            FLOAT32,
-            _SIXES,
-            1,
-            3,
-            INCREASING,
-            [[1, 2, 2], [3, 4, 5], [6, 6, 6]],
-            [[0, 1, 2], [0, 1, 2], [0, 1, 2]],
-        ),
+        ("ties", FLOAT32, _SIXES, 1, 3, DECREASING, [[3, 2, 2], [5, 5, 4], [6] * 3], [[3, 1, 2], [2, 3, 1], [0, 1, 2]]),
+        ("least", FLOAT32, _SIXES, 1, 3, INCREASING, [[1, 2, 2], [3, 4, 5], [6] * 3], [[0, 1, 2]] * 3),
         ("cut-in-ties", FLOAT32, [5, 7, 7, 7, 5], 0, 2, DECREASING, [7, 7], [1, 2]),
         ("least-cut-in-ties", FLOAT32, [5, 7, 7, 7, 5], 0, 3, INCREASING, [5, 5, 7], [0, 4, 1]),
         ("wide", INT64, [2**53, 2**53 + 1, 2**53 - 1, 2**53 + 1], 0, 2, DECREASING, [2**53 + 1] * 2, [1, 3]),
@@ -469,12 +432,7 @@ DOCUMENTED = [
         for function, index in ((ReduceFunction.ARGMAX, 7), (ReduceFunction.ARGMIN, 4))
     ),
     _pool_example(
-        "dilated",
-        PLANE,
-        [[10, 12, 10], [14, 16, 14]],
-        [[12, 13, 12], [17, 18, 17]],
-        (2, 2),
-        dilations=(2, 2),
+        "dilated", PLANE, [[10, 12, 10], [14, 16, 14]], [[12, 13, 12], [17, 18, 17]], (2, 2), dilations=(2, 2)
     ),
     _pool_example(
         "dilated-and-padded",
@@ -486,15 +444,7 @@ DOCUMENTED = [
         end=(1, 1),
         dilations=(2, 2),
     ),
-    _pool_example(
-        "dilated-stride-2-floor",
-        PLANE,
-        [[10, 12, 10]],
-        [[12, 13, 12]],
-        (2, 2),
-        (2, 1),
-        dilations=(2, 2),
-    ),
+    _pool_example("dilated-stride-2-floor", PLANE, [[10, 12, 10]], [[12, 13, 12]], (2, 2), (2, 1), dilations=(2, 2)),
     _pool_example(
         "dilated-stride-2-ceil",
         PLANE,
@@ -549,11 +499,7 @@ DOCUMENTED = [
         ([[[[7, 7], [9, 8]]]], [[[[2, 2], [4, 7]]]]),
     ),
     _pool_example(
-        "forward-of-the-gradient-example",
-        [[1, 2, 3], [2, 4, 2], [5, 6, 7]],
-        [[4, 4], [6, 7]],
-        [[4, 4], [7, 8]],
-        (2, 2),
+        "forward-of-the-gradient-example", [[1, 2, 3], [2, 4, 2], [5, 6, 7]], [[4, 4], [6, 7]], [[4, 4], [7, 8]], (2, 2)
     ),
     _pool_example(
         "padding-does-not-win",
@@ -744,15 +690,11 @@ def _gradient(
 ) -> OperatorDesc:
     """The gradient of a pooling over these sizes, with so many windows; None: as many as fit."""
     pooled = MaxPooling2OperatorDesc.of(TensorDesc(data_type, sizes), **window, output_sizes=count)
-
-    def spread(tensor: TensorDesc) -> TensorDesc:
-        return TensorDesc(data_type, tensor.sizes, packed_strides([size + gap for size in tensor.sizes]))
-
-    fields = {"input_tensor": spread(pooled.input_tensor), **window, **arguments}
-    fields |= {"input_gradient_tensor": spread(pooled.output_tensor)}
-    fields |= {"output_gradient_tensor": spread(pooled.input_tensor)}
+    elements, windows = spaced(pooled.input_tensor, gap), spaced(pooled.output_tensor, gap)
+    fields = {"input_tensor": elements, "input_gradient_tensor": windows, "output_gradient_tensor": elements}
+    fields |= {**window, **arguments}
     if index_type:
-        fields["indices_tensor"] = dataclasses.replace(fields["input_gradient_tensor"], data_type=index_type)
+        fields["indices_tensor"] = dataclasses.replace(windows, data_type=index_type)
     return kind(**{field: value for field, value in fields.items() if field in kind.__dataclass_fields__})
 
 
@@ -786,9 +728,7 @@ SUMMED_WINDOWS = [
                 output_sizes=output,
                 **arguments,
             ),
-            lambda target, gap=gap: dataclasses.replace(
-                target, strides=packed_strides([size + gap for size in target.sizes])
-            ),
+            partial(spaced, gap=gap),
         ),
         (fill,),
     )
@@ -820,9 +760,7 @@ QUANTIZED = [
                 **dict(zip(("strides", "start_padding", "end_padding", "dilations"), steps, strict=True)),
                 include_padding=number % 2 == 1,
             ),
-            lambda target, gap=number % 4 == 3: dataclasses.replace(
-                target, strides=packed_strides([size + gap for size in target.sizes])
-            ),
+            partial(spaced, gap=number % 4 == 3),
         ),
         (any_bits,) * (5 - counts.count("-")),
     )
@@ -877,9 +815,9 @@ UNPOOLED = [
     Case(
         f"unpooled-{tag}-{data_type.name}-{index_type.name}".lower(),
         MaxUnpoolingOperatorDesc(
-            TensorDesc(data_type, (3, 2, 5, 7), packed_strides([size + gap for size in (3, 2, 5, 7)])),
-            TensorDesc(index_type, (3, 2, 5, 7), packed_strides([size + gap for size in (3, 2, 5, 7)])),
-            TensorDesc(data_type, output, packed_strides([size + gap for size in output])),
+            spaced(TensorDesc(data_type, (3, 2, 5, 7)), gap),
+            spaced(TensorDesc(index_type, (3, 2, 5, 7)), gap),
+            spaced(TensorDesc(data_type, output), gap),
         ),
         (any_bits, any_bits),
     )
@@ -1120,14 +1058,14 @@ POOLED_TYPES_3D = [
 # Only the least value, so that an element of the padding or beside a row wins if it counts at all.
 POOLED_LEAST = [
     _pool_case(
-        f"pool-least-{data_type.name.lower()}", least, data_type, (2, 2, 7, 9), (3, 2), (2, 1), (2, 1), (2, 1), (2, 2)
+        f"pool-{tag}-{data_type.name.lower()}", fill, data_type, (2, 2, 7, 9), (3, 2), (2, 1), (2, 1), (2, 1), (2, 2)
     )
-    for data_type in (INT8, INT16, INT32, INT64, UINT8, FLOAT16, FLOAT32)
-] + [
-    _pool_case(f"pool-negative-zeros-{data_type.name.lower()}", negative_zeros, data_type, (2, 2, 7, 9), (3, 2),
-               (2, 1), (2, 1), (2, 1), (2, 2))
-    for data_type in (FLOAT16, FLOAT32)
-]  # fmt: skip
+    for tag, fill, types in (
+        ("least", least, (INT8, INT16, INT32, INT64, UINT8, FLOAT16, FLOAT32)),
+        ("negative-zeros", negative_zeros, (FLOAT16, FLOAT32)),
+    )
+    for data_type in types
+]
 
 POOLED_EDGES = [
     _pool_case("window-1", any_bits, INT8, (3, 2, 3, 5), (1, 1)),
