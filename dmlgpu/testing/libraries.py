@@ -496,19 +496,13 @@ def _library_in(path: str) -> Library:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
+        classes = [x for x in vars(module).values() if inspect.isclass(x) and x.__module__ == module.__name__]
+        libraries = [kind() for kind in classes if issubclass(kind, Library)]
     except (Exception, SystemExit) as error:
         raise LibraryError(f"{path}: {type(error).__name__}: {error}") from None
-    classes = [
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, Library) and value.__module__ == module.__name__
-    ]
-    if len(classes) != 1:
-        count = f"{len(classes)} classes" if classes else "no class"
+    if len(libraries) != 1:
+        count = f"{len(libraries)} classes" if libraries else "no class"
         raise LibraryError(f"{path} has {count} of dmlgpu.testing.libraries.Library; allowed is one")
-    try:
-        library: Library = classes[0]()
-    except (Exception, SystemExit) as error:
-        raise LibraryError(f"{path}: {type(error).__name__}: {error}") from None
+    (library,) = libraries
     library.folders = (str(Path(path).resolve().parent), *library.folders)
     return library

@@ -62,7 +62,7 @@ def judge(trial: Trial, results: list[Array], library: Library) -> Outcome:
         return Outcome(SAME)
     if len(results) != len(trial.expected):
         return Outcome("value", f"{len(results)} results instead of {len(trial.expected)}")
-    outcomes = [_compared(trial, i, result, library) for i, result in enumerate(results)]
+    outcomes = [_outcome_of(trial, i, result, library) for i, result in enumerate(results)]
     return min(outcomes, key=lambda outcome: (*DIFFERENCES, SAME).index(outcome.word))
 
 
@@ -78,7 +78,7 @@ def _is_flushed(trial: Trial, results: list[Array], library: Library) -> bool:
     return judge(flushed, [flat(y) for y in results], library).word in (SAME, "sign of zero", "tie")
 
 
-def _compared(trial: Trial, i: int, result: Array, library: Library) -> Outcome:
+def _outcome_of(trial: Trial, i: int, result: Array, library: Library) -> Outcome:
     assert trial.expected is not None
     desc, right = trial.desc, trial.expected[i]
     if [n for n in result.shape if n != 1] != [n for n in right.shape if n != 1]:
@@ -201,18 +201,11 @@ def _is_product(trial: Trial) -> bool:
 
 
 def _depends(trial: Trial, mask: Array) -> Array:
-    """For each output whether it depends on any of the input's elements in a mask."""
-    assert trial.expected is not None
-    desc, sizes = trial.desc, trial.expected[0].shape
-    if isinstance(desc, ArgOperatorDesc | dmlgpu.ReduceOperatorDesc | ExtremumOperatorDesc):
-        return np.asarray(rows_of(mask, desc.axes).any(-1)).reshape(sizes)
-    if isinstance(desc, dmlgpu.TopK1OperatorDesc | CumulativeOperatorDesc):
-        whole: Array = np.broadcast_to(mask.any(desc.axis, keepdims=True), sizes)
-        return whole
-    if isinstance(desc, dmlgpu.MaxPooling2OperatorDesc | dmlgpu.RoiPoolingOperatorDesc):
+    """For each output whether it depends on any of the input's elements in a mask, or may depend on one."""
+    if isinstance(trial.desc, dmlgpu.MaxPooling2OperatorDesc | dmlgpu.RoiPoolingOperatorDesc):
         inputs = {**trial.inputs, "x": mask.astype(trial.inputs["x"].dtype)}
-        return np.asarray(dmlgpu.reference(desc, *arguments(desc, inputs))[0] > 0)
-    return np.zeros(sizes, bool)
+        return np.asarray(dmlgpu.reference(trial.desc, *arguments(trial.desc, inputs))[0] > 0)
+    return np.asarray(_totals(trial, mask) > 0)
 
 
 def _has_both_zeros(trial: Trial) -> Array:
@@ -225,12 +218,12 @@ def _totals(trial: Trial, x: Array) -> Array:
     """For each output the sum of the elements that it depends on, or of more."""
     assert trial.expected is not None
     desc, sizes = trial.desc, trial.expected[0].shape
-    if isinstance(desc, dmlgpu.ReduceOperatorDesc):
-        sums: Array = rows_of(x, desc.axes).sum(-1).reshape(sizes)
-        return sums
-    if isinstance(desc, CumulativeOperatorDesc):
-        return np.repeat(x.sum(desc.axis, keepdims=True), sizes[desc.axis], desc.axis)
-    return np.full(sizes, x.sum())
+    totals = x.sum()
+    if isinstance(desc, ArgOperatorDesc | dmlgpu.ReduceOperatorDesc | ExtremumOperatorDesc):
+        totals = rows_of(x, desc.axes).sum(-1).reshape(sizes)
+    elif isinstance(desc, dmlgpu.TopK1OperatorDesc | CumulativeOperatorDesc):
+        totals = x.sum(desc.axis, keepdims=True)
+    return np.broadcast_to(totals, sizes)
 
 
 def _elements_at(trial: Trial, indices: Array, right: Array) -> tuple[Array, Array, Array]:

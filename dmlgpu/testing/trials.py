@@ -16,7 +16,7 @@ from dmlgpu.descriptors.reduction import ArgOperatorDesc, ExtremumOperatorDesc
 from dmlgpu.descriptors.tensor import Array
 from dmlgpu.descriptors.window import Window as Dimension
 from dmlgpu.reference.reduction import rows_of
-from dmlgpu.testing.cases import Case, Undescribed
+from dmlgpu.testing.cases import INCREASING, Case, Undescribed
 from dmlgpu.testing.libraries import Library, LibraryError, Window
 
 KINDS = (
@@ -65,7 +65,7 @@ class Trial:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """Which of KINDS its inputs, its window and its result are."""
-        return tuple(_kinds(self)) or (KINDS[-1],)
+        return _kinds_of(self)
 
     def program(self, library: Library) -> str | None:
         """The program that makes the call; None: the library cannot express it.
@@ -175,10 +175,10 @@ def _call(desc: dmlgpu.OperatorDesc) -> tuple[str, Expression] | None:
 
 def _window(desc: Any) -> Window | None:
     """The window of a pooling; None: the number of windows is rounded down in one dimension and up in another."""
-    lines = getattr(desc, "windows", ())
-    counts = [(line.output_size - line.fitting, bool((line.padded - line.extent) % line.stride)) for line in lines]
-    ceil = any(more for more, _ in counts)
-    if not lines or (ceil and any(more != rest for more, rest in counts)):
+    windows = getattr(desc, "windows", ())
+    counts = [(line.output_size - line.fitting, bool((line.padded - line.extent) % line.stride)) for line in windows]
+    ceil = any(added for added, _ in counts)
+    if not windows or (ceil and any(added != has_remainder for added, has_remainder in counts)):
         return None
     names = "strides", "start_padding", "end_padding", "include_padding", "p"
     options = {name: getattr(desc, name) for name in names if hasattr(desc, name)}
@@ -215,49 +215,29 @@ def subnormal(x: Array) -> Array:
     return mask
 
 
-def _kinds(trial: Trial) -> Iterator[str]:
+def _kinds_of(trial: Trial) -> tuple[str, ...]:
     desc, x = trial.desc, trial.inputs["x"]
     if desc is None:
-        yield from ("empty",) if x.size == 0 else ("padding", "dilation")
-        return
-    if _has_ties(desc, x):
-        yield "ties"
-    if x.dtype.kind == "f":
-        if np.isnan(x).any():
-            yield "NaN"
-        if ((x == 0) & np.signbit(x)).any():
-            yield "-0"
-        if subnormal(x).any():
-            yield "subnormals"
-        if np.isinf(x).any():
-            yield "infinities"
-    windows = getattr(desc, "windows", ())
-    if any(window.output_size > window.fitting for window in windows):
-        yield "ceiling mode"
-    if any(window.start_padding or window.end_padding for window in windows):
-        yield "padding"
-    if any(window.dilation > 1 for window in windows):
-        yield "dilation"
-    expected = trial.expected or ()
+        return ("empty",) if x.size == 0 else ("padding", "dilation")
+    windows, expected = getattr(desc, "windows", ()), trial.expected or ()
     indices = expected if isinstance(desc, ArgOperatorDesc) else expected[1:]
-    if any(int(y.max()) >= 1 << 16 for y in indices):
-        yield "large indices"
-    if not all(y.flags.c_contiguous for y in trial.inputs.values()):
-        yield "non-contiguous"
+    kinds = {
+        "ties": _has_ties(desc, x),
+        "NaN": np.isnan(x).any(),
+        "-0": ((x == 0) & np.signbit(x)).any(),
+        "subnormals": subnormal(x).any(),
+        "infinities": np.isinf(x).any(),
+        "ceiling mode": any(window.output_size > window.fitting for window in windows),
+        "padding": any(window.start_padding or window.end_padding for window in windows),
+        "dilation": any(window.dilation > 1 for window in windows),
+        "large indices": any(y.max() >= 1 << 16 for y in indices),
+        "non-contiguous": not all(y.flags.c_contiguous for y in trial.inputs.values()),
+    }
+    return tuple(kind for kind, is_present in kinds.items() if is_present) or ("none of these",)
 
 
 def _has_ties(desc: dmlgpu.OperatorDesc, x: Array) -> bool:
     """Whether several elements could win an output, or follow each other in the order of TOP_K."""
-    if isinstance(desc, dmlgpu.TopK1OperatorDesc):
-        rows, compared = np.sort(np.moveaxis(x, desc.axis, -1)), desc.k
-        if desc.axis_direction is dmlgpu.AxisDirection.DECREASING:
-            rows = rows[..., ::-1]
-        return bool((rows[..., 1 : compared + 1] == rows[..., : compared + 1][..., :-1]).any())
-    if isinstance(desc, ArgOperatorDesc | ExtremumOperatorDesc):
-        rows = np.sort(rows_of(x, desc.axes))
-        if isinstance(desc, dmlgpu.ArgmaxOperatorDesc) or getattr(desc, "function", None) is dmlgpu.ReduceFunction.MAX:
-            rows = rows[..., ::-1]
-        return bool((rows[..., :1] == rows[..., 1:2]).any())
     if isinstance(desc, dmlgpu.MaxPooling2OperatorDesc | dmlgpu.MaxPoolingGradOperatorDesc):
         pooling = dmlgpu.MaxPooling2OperatorDesc.of(
             dmlgpu.TensorDesc(dmlgpu.DataType.INT64, x.shape),
@@ -270,4 +250,14 @@ def _has_ties(desc: dmlgpu.OperatorDesc, x: Array) -> bool:
         ranks, places = ranks.reshape(x.shape) * x.size, np.arange(x.size).reshape(x.shape)
         first, last = (dmlgpu.reference(pooling, y)[1] for y in (ranks - places, ranks + places))
         return bool((first != last).any())
-    return False
+    if isinstance(desc, dmlgpu.TopK1OperatorDesc):
+        rows, k, increasing = np.moveaxis(x, desc.axis, -1), desc.k, desc.axis_direction is INCREASING
+    elif isinstance(desc, ArgOperatorDesc | ExtremumOperatorDesc):
+        rows, k = rows_of(x, desc.axes), 1
+        is_min = getattr(desc, "function", None) is dmlgpu.ReduceFunction.MIN
+        increasing = is_min or isinstance(desc, dmlgpu.ArgminOperatorDesc)
+    else:
+        return False
+    in_order = np.sort(rows) if increasing else np.sort(rows)[..., ::-1]
+    first = in_order[..., : k + 1]
+    return bool((first[..., 1:] == first[..., :-1]).any())
