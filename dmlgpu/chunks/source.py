@@ -154,7 +154,7 @@ class Chunked(Source):
             region, part = regions[i // parts.count], parts[i % parts.count]
             return tuple((part if axis in axes else region)[axis] for axis in range(len(sizes)))
 
-        def compute(i: int, elements: Array) -> None:
+        def write(i: int, elements: Array) -> None:
             nonlocal partial
             number, along = divmod(i, parts.count)
             begin = tuple(part.start for part in chunk(i))
@@ -173,7 +173,7 @@ class Chunked(Source):
 
         with targets_of(self._x, call, out) as targets:
             if call.fill is None:
-                self._run(regions.count * parts.count, chunk, compute)
+                self._for_each_chunk(regions.count * parts.count, chunk, write)
             else:
                 for target in targets:
                     target[...] = call.fill
@@ -192,7 +192,7 @@ class Chunked(Source):
             region, begin = lines[i // len(parts)], parts[i % len(parts)]
             return (*region[:axis], slice(begin, min(begin + sizes[axis], shape[axis])), *region[axis + 1 :])
 
-        def compute(i: int, elements: Array) -> None:
+        def write(i: int, elements: Array) -> None:
             nonlocal before
             part = i % len(parts)
             before = before if part else None
@@ -208,7 +208,7 @@ class Chunked(Source):
             else:
                 if scan.has_initial:
                     targets[0][scan.initial_target] = scan.initial
-                self._run(lines.count * len(parts), chunk, compute)
+                self._for_each_chunk(lines.count * len(parts), chunk, write)
         return targets
 
     def _pool(self, pooling: Pooling, call: Call, out: Any, device: Device) -> list[Any]:
@@ -224,14 +224,14 @@ class Chunked(Source):
 
         regions = Regions(pooling.output_shape, self._chunk_sizes(pooling.output_shape, stored, needed))
 
-        def compute(i: int, elements: Array) -> None:
+        def write(i: int, elements: Array) -> None:
             # Without a local name for a target: a traceback would keep it, and Windows cannot remove a mapped file.
             for j, part in enumerate(pooling.outputs(elements, regions[i], device)):
                 targets[j][regions[i]] = part
                 give_pages_back(targets[j])
 
         with targets_of(self._x, call, out) as targets:
-            self._run(regions.count, lambda i: pooling.source(regions[i]), compute)
+            self._for_each_chunk(regions.count, lambda i: pooling.source(regions[i]), write)
         return targets
 
     @property
@@ -282,14 +282,14 @@ class Chunked(Source):
             )
         return sizes
 
-    def _run(self, count: int, chunk: Callable[[int], Region], compute: Callable[[int, Array], None]) -> None:
-        """Calls `compute` with the number and the elements of each chunk; meanwhile a thread reads the next."""
+    def _for_each_chunk(self, count: int, chunk: Callable[[int], Region], write: Callable[[int, Array], None]) -> None:
+        """Calls `write` with the number and the elements of each chunk; meanwhile a thread reads the next."""
         with ThreadPoolExecutor(1, "dmlgpu reader") as reader:
             ahead = [reader.submit(self._elements, chunk(i)) for i in range(count)[:1]]
             for i in range(count):
                 elements = ahead.pop().result()
                 ahead += [reader.submit(self._elements, chunk(following)) for following in range(count)[i + 1 : i + 2]]
-                compute(i, elements)
+                write(i, elements)
                 if self._progress is not None:
                     self._progress(i + 1, count)
 

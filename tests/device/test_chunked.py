@@ -593,11 +593,11 @@ def test_a_file_of_results_does_not_stay_in_memory(function, tmp_path):
 def test_the_reader_reads(file, monkeypatch):
     """A view of a mapped file is only read where its elements are asked for, which would be in the other thread."""
     x, chunks = np.load(file, mmap_mode="r"), []
-    run = source.Chunked._run
+    run = source.Chunked._for_each_chunk
     monkeypatch.setattr(
         source.Chunked,
-        "_run",
-        lambda self, count, chunk, compute: run(self, count, chunk, lambda i, elements: chunks.append(elements)),
+        "_for_each_chunk",
+        lambda self, count, chunk, write: run(self, count, chunk, lambda i, elements: chunks.append(elements)),
     )
     dmlgpu.argmax(chunked(x, chunk_bytes=32 << 20))
     assert [np.may_share_memory(chunk, x) for chunk in chunks] == [False] * 2
