@@ -463,7 +463,7 @@ def max_pooled_grad(x: Operand, gradient: Operand, window_size: Any, indices: Op
     return Call(desc, x.shape, (x.native,), fill=_fill_of(x.shape))
 
 
-def max_unpooled(x: Operand, indices: Operand, output_sizes: Any) -> Call:
+def max_unpooled(x: Operand, indices: Any, output_sizes: Any) -> Call:
     """The elements of x at the positions `indices`, and 0 elsewhere."""
     name, leading = MaxUnpoolingOperatorDesc.__name__, len(x.shape) - 2
     if not 0 <= leading <= 2:
@@ -479,7 +479,7 @@ def max_unpooled(x: Operand, indices: Operand, output_sizes: Any) -> Call:
     return Call(desc, shape, (x.native,), fill=_fill_of(shape))
 
 
-def roi_pooled(x: Operand, rois: Operand, pooled_size: Any, spatial_scale: Any) -> Call:
+def roi_pooled(x: Operand, rois: Any, pooled_size: Any, spatial_scale: Any) -> Call:
     """The maxima of the bins of regions."""
     kind, name = RoiPoolingOperatorDesc, RoiPoolingOperatorDesc.__name__
     if len(x.shape) != 4 or 0 in x.shape[2:]:

@@ -677,41 +677,15 @@ def average_pooling(
     )
 
 
-class _QuantizedAveragePooling(Protocol):
-    """`quantized_average_pooling`, whose result is like x."""
-
-    __name__: str
-
-    @overload
-    def __call__(
-        self, x: DeviceTensor, window_size: Ints, *, input_scale: ArrayLike = ...,
-        input_zero_point: ArrayLike | None = ..., output_scale: ArrayLike = ...,
-        output_zero_point: ArrayLike | None = ..., dtype: ElementType | None = ..., output_sizes: Ints | None = ...,
-        include_padding: bool = ..., **window: Unpack[Window],
-    ) -> DeviceTensor: ...  # fmt: skip
-    @overload
-    def __call__(
-        self, x: ArrayLike, window_size: Ints, *, input_scale: ArrayLike = ...,
-        input_zero_point: ArrayLike | None = ..., output_scale: ArrayLike = ...,
-        output_zero_point: ArrayLike | None = ..., dtype: ElementType | None = ..., output_sizes: Ints | None = ...,
-        include_padding: bool = ..., **window: Unpack[Window],
-    ) -> Array: ...  # fmt: skip
-
-
-_quantized_average_pooling: Callable[[Any], _QuantizedAveragePooling] = function_of_arrays(
-    "x", "input_scale", "input_zero_point", "output_scale", "output_zero_point", like="x"
-)
-
-
-@_quantized_average_pooling
+@function_of_arrays("x", "input_scale", "input_zero_point", "output_scale", "output_zero_point")
 def quantized_average_pooling(
     x: Operand,
     window_size: Ints,
     *,
-    input_scale: Operand | float = 1,
-    input_zero_point: Operand | None = None,
-    output_scale: Operand | float = 1,
-    output_zero_point: Operand | None = None,
+    input_scale: ArrayLike = 1,
+    input_zero_point: ArrayLike | None = None,
+    output_scale: ArrayLike = 1,
+    output_zero_point: ArrayLike | None = None,
     dtype: ElementType | None = None,
     output_sizes: Ints | None = None,
     include_padding: bool = False,
@@ -831,7 +805,9 @@ class _MaxPoolingGrad(Protocol):
     ) -> Array: ...  # fmt: skip
 
 
-_max_pooling_grad: Callable[[Any], _MaxPoolingGrad] = function_of_arrays("x", "gradient", "indices", like="gradient")
+_max_pooling_grad = cast(
+    "Callable[[Any], _MaxPoolingGrad]", function_of_arrays("x", "gradient", "indices", like="gradient")
+)
 
 
 @_max_pooling_grad
@@ -867,24 +843,8 @@ def max_pooling_grad(
     return calls.max_pooled_grad(x, gradient, window_size, indices, **window)
 
 
-class _MaxUnpooling(Protocol):
-    """`max_unpooling`, whose result is like x."""
-
-    __name__: str
-
-    @overload
-    def __call__(
-        self, x: DeviceTensor, indices: ArrayLike, output_sizes: Ints, **where: Unpack[Where]
-    ) -> DeviceTensor: ...
-    @overload
-    def __call__(self, x: ArrayLike, indices: ArrayLike, output_sizes: Ints, **where: Unpack[Where]) -> Array: ...
-
-
-_max_unpooling: Callable[[Any], _MaxUnpooling] = function_of_arrays("x", "indices", like="x")
-
-
-@_max_unpooling
-def max_unpooling(x: Operand, indices: Operand, output_sizes: Ints, **where: Unpack[Where]) -> Call:
+@function_of_arrays("x", "indices")
+def max_unpooling(x: Operand, indices: ArrayLike, output_sizes: Ints, **where: Unpack[Where]) -> Call:
     """Writes the maxima of `max_pooling` back to their positions: `MaxUnpoolingOperatorDesc` of arrays.
 
     Args:
@@ -908,27 +868,9 @@ def max_unpooling(x: Operand, indices: Operand, output_sizes: Ints, **where: Unp
     return calls.max_unpooled(x, indices, output_sizes)
 
 
-class _RoiPooling(Protocol):
-    """`roi_pooling`, whose result is like x."""
-
-    __name__: str
-
-    @overload
-    def __call__(
-        self, x: DeviceTensor, rois: ArrayLike, pooled_size: Ints, spatial_scale: float = ..., **where: Unpack[Where]
-    ) -> DeviceTensor: ...
-    @overload
-    def __call__(
-        self, x: ArrayLike, rois: ArrayLike, pooled_size: Ints, spatial_scale: float = ..., **where: Unpack[Where]
-    ) -> Array: ...
-
-
-_roi_pooling: Callable[[Any], _RoiPooling] = function_of_arrays("x", "rois", like="x")
-
-
-@_roi_pooling
+@function_of_arrays("x", "rois")
 def roi_pooling(
-    x: Operand, rois: Operand, pooled_size: Ints, spatial_scale: float = 1.0, **where: Unpack[Where]
+    x: Operand, rois: ArrayLike, pooled_size: Ints, spatial_scale: float = 1.0, **where: Unpack[Where]
 ) -> Call:
     """The maxima of the bins of regions of interest: `RoiPoolingOperatorDesc` of arrays.
 

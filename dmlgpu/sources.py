@@ -112,6 +112,17 @@ class FunctionOf(Protocol[P]):
     def __call__(self, x: SupportsCompute, /, *args: P.args, **options: P.kwargs) -> Any: ...
 
 
+class FunctionOfArrays(Protocol[P]):
+    """A function of several arrays, whose result is like the first."""
+
+    __name__: str
+
+    @overload
+    def __call__(self, x: DeviceTensor, /, *args: P.args, **options: P.kwargs) -> DeviceTensor: ...
+    @overload
+    def __call__(self, x: ArrayLike, /, *args: P.args, **options: P.kwargs) -> Array: ...
+
+
 # Names of arguments in other libraries and functions, and what to write here.
 _ELSEWHERE = {
     "auto_pad": "padding, with a pair (before, after) for each dimension",
@@ -172,8 +183,13 @@ def function(body: Callable[Concatenate[Operand, P], Call]) -> FunctionOf[P]:
     return wrapper
 
 
-def function_of_arrays(*names: str, like: str) -> Callable[[Callable[..., Call]], Any]:
-    """As `function`, with arrays as the arguments of these names; the result is like `like`."""
+def function_of_arrays(
+    *names: str, like: str = "x"
+) -> Callable[[Callable[Concatenate[Operand, P], Call]], FunctionOfArrays[P]]:
+    """As `function`, with arrays as the arguments of these names, which are Operands in the body.
+
+    `like`: the one that the result is like.
+    """
     return lambda body: _decorated(body, names, like)
 
 

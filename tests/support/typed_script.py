@@ -31,6 +31,8 @@ assert_type(dmlgpu.max_pooling_grad(t, x, 2), Array)
 assert_type(dmlgpu.max_pooling_grad(x, t, 2, indices=x), DeviceTensor)
 assert_type(dmlgpu.max_unpooling(t, x, 8), DeviceTensor)
 assert_type(dmlgpu.max_unpooling(x, t, 8), Array)
+assert_type(dmlgpu.roi_pooling(x, [[0, 0, 0, 1, 1]], 2), Array)
+assert_type(dmlgpu.roi_pooling(t, t, (2, 1), spatial_scale=0.5), DeviceTensor)
 
 # With indices there are two results.
 assert_type(dmlgpu.max_pooling(x, 2), Array)
@@ -67,6 +69,7 @@ dmlgpu.max_pooling(x, "2")  # error
 dmlgpu.max_pooling(x, 2, stride=2)  # error
 dmlgpu.lp_pooling(x, 2, padding="same")  # error
 values, indices = dmlgpu.max_pooling(t, 2)  # error
+dmlgpu.roi_pooling(x, x, 2, scale=0.5)  # error
 dmlgpu.chunked(x, chunks=3)  # error
 t.sum()  # error
 t.transpose()  # error
