@@ -112,7 +112,7 @@ class OperatorDesc:
         member = enum.member(value)
         if member is None:
             allowed = ", ".join(str(entry) for entry in enum)
-            raise self._error(field, f"{shown(value)} is not allowed; allowed are {allowed}")
+            raise self._error(field, f"{shown(value)} is not allowed; allowed are {allowed}, or their names")
         self._set(field, member)
 
     def _check_flag(self, field: str) -> None:

@@ -139,8 +139,8 @@ NUMPY_TYPES = "float32, float16, uint32, uint16, uint8, int32, int16, int8, floa
 NUMPY_SELECTED = "float32, float16, int64, int32, int16, int8, uint64, uint32, uint16, uint8, beyond DirectML float64"
 TO_INT32 = "x.astype(np.int32) ... np.asarray(x, np.int32)"
 TO_FLOAT32 = "x.astype(np.float32) ... np.asarray(x, np.float32)"
-DIRECTIONS = "AxisDirection.INCREASING, AxisDirection.DECREASING"
-FUNCTIONS = ", ".join(f"ReduceFunction.{function.name}" for function in ReduceFunction)
+DIRECTIONS = "AxisDirection.INCREASING, AxisDirection.DECREASING, or their names"
+FUNCTIONS = ", ".join(f"ReduceFunction.{function.name}" for function in ReduceFunction) + ", or their names"
 FORMULA = "(input + padding - extent) / stride + 1"
 
 # Where one argument is wrong: the field that is named, values of it, and what is allowed. What was received is the
