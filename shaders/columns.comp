@@ -18,7 +18,6 @@
 
 #define THREAD_STRIDE AT_ONCE
 #include "core/axes.glsl"
-#include "core/elements.glsl"
 #include "core/cooperating.glsl"
 
 layout(constant_id = 12) const uint VECTORS = 1;  // of an item
@@ -35,11 +34,11 @@ State state_of_column(Column column) { return column; }
 #endif
 
 // An item: elements begin to end - 1 of its columns, which are outputs `first`, `first` + 1, ... of the dispatch.
-// Element `begin` of the first column is at `address`. The item before has the first `others` columns, too, and writes
+// Element `begin` of the first column is at `address`. The item before has the first `overlap` columns, too, and writes
 // them.
 struct Item {
     uint first;
-    uint others;
+    uint overlap;
     uint split;
     uint begin;
     uint end;
@@ -116,7 +115,7 @@ void write_columns(Item item, bool writes)
         Column column = shared_columns[here];
         for (uint other = 1; other < THREADS; ++other)
             column = combine_columns(column, shared_columns[here + other * AT_ONCE]);
-        if (k >= item.others && writes)
+        if (k >= item.overlap && writes)
             write_column(item, k, column);
     }
     barrier();  // the next iteration overwrites what this one reads
@@ -143,17 +142,17 @@ void write_columns(Item item, bool writes)
 {
     if (!TO_PARTIALS) {
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-            if (k >= item.others)
+            if (k >= item.overlap)
                 write_column(item, k, columns[k]);
         return;
     }
-    // Partials have more words. The last column first, so that `others` bounds the loop: drivers unroll loops between
+    // Partials have more words. The last column first, so that `overlap` bounds the loop: drivers unroll loops between
     // constants, and take seconds to compile so many stores. A copy, because shifting `columns` slows the loop above on
     // llvmpipe (Mesa 22.3).
     Column results[COLUMNS];
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
         results[k] = columns[k];
-    for (uint k = COLUMNS; k-- > item.others;) {
+    for (uint k = COLUMNS; k-- > item.overlap;) {
         write_column(item, k, results[COLUMNS - 1]);
         [[unroll]] for (uint other = 1; other < COLUMNS; ++other)
             results[COLUMNS - other] = results[COLUMNS - other - 1];
@@ -180,10 +179,10 @@ void main()
         Item item;
         item.split = TO_PARTIALS ? number / item_count : 0;
         number -= item.split * item_count;
-        uint row = number / items_of_row, owned = (number - row * items_of_row) * COLUMNS;
-        uint column = min(owned, width - COLUMNS);
+        uint row = number / items_of_row, nominal = (number - row * items_of_row) * COLUMNS;
+        uint column = min(nominal, width - COLUMNS);
         item.first = row * width + column;
-        item.others = owned - column;
+        item.overlap = nominal - column;
         split_range(item.split, item.begin, item.end);
         item.address = address_of_kept(first_row + row, kept_rank - 1) + first_column + column + item.begin * step_size
             + source_base;

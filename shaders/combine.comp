@@ -8,15 +8,13 @@
 
 #define THREAD_STRIDE AT_ONCE
 #include "core/kernel.glsl"
-#include "core/words.glsl"
 #include "accumulator.glsl"
 #define COOPERATING
 #include "core/cooperating.glsl"
 
-// Load IN_FLIGHT partials at a time, as suits a GPU. llvmpipe (Mesa 25) compiles 40 blocks for each word that is loaded.
+// Load IN_FLIGHT partials at a time, as suits a GPU. llvmpipe (Mesa 25) compiles 40 blocks for each word of a load.
 layout(constant_id = 12) const bool LOADS_TOGETHER = false;
 
-layout(set = 0, binding = 1) readonly buffer Partials { uint stored[]; };
 // As in axes.glsl.
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
 #ifdef HAS_INDEX
@@ -46,7 +44,7 @@ layout(push_constant) uniform Push {
 } push;
 
 // Offset of state `number` of output `i`, in words.
-uint place_of(uint i, uint number) { return (number * push.output_count + i) * PARTIAL_WORDS + push.partials_base; }
+uint partial_at(uint i, uint number) { return (number * push.output_count + i) * PARTIAL_WORDS + push.partials_base; }
 
 // Combines this thread's share of partials begin to end - 1 of output i.
 State combined(uint i, uint begin, uint end)
@@ -55,15 +53,15 @@ State combined(uint i, uint begin, uint end)
     uint number = begin + thread();
     for (; LOADS_TOGETHER && number + (IN_FLIGHT - 1) * THREADS < end; number += IN_FLIGHT * THREADS) {
         [[unroll]] for (uint k = 0; k < IN_FLIGHT; ++k) {
-            uint at = place_of(i, number + k * THREADS);
-            LOAD_STATE(next[k], stored, at)
+            uint at = partial_at(i, number + k * THREADS);
+            LOAD_STATE(next[k], source, at)
         }
         [[unroll]] for (uint k = 0; k < IN_FLIGHT; ++k)
             state = combine(state, next[k]);
     }
     for (; number < end; number += THREADS) {
-        uint at = place_of(i, number);
-        LOAD_STATE(next[0], stored, at)
+        uint at = partial_at(i, number);
+        LOAD_STATE(next[0], source, at)
         state = combine(state, next[0]);
     }
     return state;
@@ -89,7 +87,7 @@ void main()
         uint begin = split * split_size;
         uint end = here ? begin + min(partial_count - begin, split_size) : begin;
         State state = of_all_threads(combined(i, begin, end));
-        uint count = HAS_COUNT ? stored[place_of(i, begin) + STATE_WORDS] : push.word;
+        uint count = HAS_COUNT ? source[partial_at(i, begin) + STATE_WORDS] : push.word;
         if (here && thread() == 0) {
             if (TO_PARTIALS)
                 STORE_PARTIAL(target, item * PARTIAL_WORDS + push.target_base, state, count)

@@ -5,10 +5,9 @@
 // index, and writes the output, or a partial result for combine.comp.
 
 #include "core/axes.glsl"
-#include "core/elements.glsl"
 
 // Accumulates the element at `address`, if the bound segment has it.
-void take(inout State state, uint address, uint index)
+void accumulate_at(inout State state, uint address, uint index)
 {
     if (!SEGMENTED)
         accumulate(state, operand_of(LOAD(source, address + source_base)), index);
@@ -26,13 +25,13 @@ State reduce(uint origin, uint begin, uint end, uint rank, uint innermost, uint 
         uint address = origin + address_of(index, kept_rank, rank, outermost_stride);
         uint innermost_end = min(end, index - index % innermost + innermost);
         for (; innermost_end - index >= 4; index += 4, address += 4 * step) {
-            take(state, address, index);
-            take(state, address + step, index + 1);
-            take(state, address + 2 * step, index + 2);
-            take(state, address + 3 * step, index + 3);
+            accumulate_at(state, address, index);
+            accumulate_at(state, address + step, index + 1);
+            accumulate_at(state, address + 2 * step, index + 2);
+            accumulate_at(state, address + 3 * step, index + 3);
         }
         for (; index < innermost_end; ++index, address += step)
-            take(state, address, index);
+            accumulate_at(state, address, index);
     }
     return state;
 }

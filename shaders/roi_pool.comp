@@ -14,7 +14,7 @@
 // Regions are computed with integers: drivers may round products of floats in either direction.
 
 #define POOLING
-#include "core/source.glsl"
+#include "core/kernel.glsl"
 #include "accumulator.glsl"
 
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
@@ -36,7 +36,7 @@ layout(push_constant) uniform Push {
     uint bin_splits;       // splits of a bin, in all dispatches
     uint split_begin;      // the splits of this dispatch: the first, and how many
     uint split_count;
-    uint source_first;     // as in source.glsl
+    uint source_first;     // as in kernel.glsl
     uint source_count;
     uint source_base;
     uint target_base;  // output number + target_base is its offset; TO_PARTIALS: offset of the partials, in words

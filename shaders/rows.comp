@@ -7,12 +7,11 @@
 
 #define THREAD_STRIDE 1
 #include "core/axes.glsl"
-#include "core/elements.glsl"
 #include "core/cooperating.glsl"
 
-#ifndef HAS_VECTORS
-// Accumulates elements `skipped` and later of a vector; earlier ones are accumulated already. Element 0 has index
-// `index`.
+#ifndef HAS_VECTORS  // else the accumulator defines it
+// Accumulates elements `skipped` and later of a vector, whose element 0 has this index; earlier ones are accumulated
+// already.
 void accumulate_vector(inout State state, uvec4 vector, uint skipped, uint index)
 {
     [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k)
@@ -31,10 +30,9 @@ void accumulate_vector(inout State state, uvec4 vector, uint skipped, uint index
 // Loops over vectors count from `begin`, because `end` and some vectors may exceed 2^32.
 struct Row {
     uint address;  // of element 0 of the output
-    uint begin;
-    uint end;
-    uint first;    // the element that begins the first vector
-    uint last;     // from there to the element that begins the last vector
+    uint begin, end;
+    uint first;    // where the first vector begins
+    uint last;     // where the last vector begins, counted from `first`
 };
 
 Row row_of(uint address, uint begin, uint end)
@@ -50,7 +48,8 @@ State state_of_elements(Row row)
 {
     uint size = row.end - row.begin, next = thread() * VECTOR_SIZE;
     State state = empty_from(row.first + min(next, row.last));
-    // For a vector past the last one, the last one is loaded again; all its elements are skipped.
+    // A vector for elements from begin + next + ... on may begin before them, with element `at`. Instead of a vector past
+    // the last one, the last one is loaded, and all its elements are skipped.
     for (; next < size; next += IN_FLIGHT * THREADS * VECTOR_SIZE) {
         uvec4 vectors[IN_FLIGHT];
         [[unroll]] for (uint i = 0; i < IN_FLIGHT; ++i)
@@ -91,12 +90,13 @@ void accumulate_aligned_vectors(inout State state, Row row)
     accumulate_vector(state, load_vector(begin + row.last), 0, row.first + row.last);
 }
 
-// Not the loop for threads, with one load: SwiftShader keeps a loop of one iteration as a loop, which takes a quarter
-// more time. If elements have to be skipped, the last vector is outside of the loop.
+// The last vector may have elements of the one before. If these have to be skipped, it is outside of the loop. This is
+// not the loop for threads, because SwiftShader keeps a loop of one iteration as a loop, which takes a quarter more
+// time.
 void accumulate_vectors(inout State state, Row row)
 {
-    uint size = row.end - row.begin, looped = REPEATABLE ? size : size / VECTOR_SIZE * VECTOR_SIZE, next = 0;
-    for (; next < looped; next += VECTOR_SIZE) {
+    uint size = row.end - row.begin, loop_end = REPEATABLE ? size : size / VECTOR_SIZE * VECTOR_SIZE, next = 0;
+    for (; next < loop_end; next += VECTOR_SIZE) {
         uint at = row.first + (REPEATABLE ? min(next, row.last) : next);
         accumulate_vector(state, load_vector(row.address + at), 0, at);
     }

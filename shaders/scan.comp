@@ -39,7 +39,7 @@ layout(push_constant) uniform Push {
     uint partials_base;  // of the buffer
 } push;
 
-#include "core/source.glsl"
+#include "core/kernel.glsl"
 #include "accumulator.glsl"
 #define THREAD_STRIDE 1
 #include "core/cooperating.glsl"
@@ -131,12 +131,12 @@ void scan(Block block, bool flips, bool exclusive, bool is_item)
     uint source_step = push.source_step, target_step = push.target_step, back = flips ? VECTOR_SIZE - 1 : 0;
     for (uint tile = 0; tile < push.block_size; tile += THREADS * VECTOR_SIZE) {
         uint offset = tile + thread() * VECTOR_SIZE;
-        bool is_there = offset < block.count;
-        uvec4 elements = in_order(aligned_vector(block.source + (is_there ? offset : 0) * source_step - back), flips);
+        bool in_block = offset < block.count;
+        uvec4 elements = in_order(aligned_vector(block.source + (in_block ? offset : 0) * source_step - back), flips);
         State before = lines[0];
         if (!TO_PARTIALS)
             lines[0] = identity();
-        if (is_there) {
+        if (in_block) {
             [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k)
                 accumulate(lines[0], operand_of(element_of(elements, k)), 0);
         }
@@ -147,7 +147,7 @@ void scan(Block block, bool flips, bool exclusive, bool is_item)
                 lines[0] = combine(before, states[gl_LocalInvocationID.x - 1]);
             last[0] = value_of(lines[0], 0);
             uvec4 values = in_order(next_values(elements, exclusive), flips);
-            if (is_there && is_item)
+            if (in_block && is_item)
                 target_vectors[(block.target + offset * target_step - back) / VECTOR_SIZE] = values;
             lines[0] = combine(before, total);
             barrier();  // the next iteration overwrites what this one reads
@@ -219,18 +219,18 @@ void main()
         }
         // States are loaded and stored in loops without constant bounds: drivers unroll others, and take seconds to
         // compile them.
-        for (uint i = 0, place = push.begin_base + state; i < push.begins * LINES; ++i, place += state_inner) {
+        for (uint i = 0, at = push.begin_base + state; i < push.begins * LINES; ++i, at += state_inner) {
             [[unroll]] for (uint k = 1; k < LINES; ++k) {
                 lines[k - 1] = lines[k];
                 last[k - 1] = last[k];
             }
-            LOAD_STATE(lines[LINES - 1], stored, place)
+            LOAD_STATE(lines[LINES - 1], stored, at)
             last[LINES - 1] = value_of(lines[LINES - 1], 0);
         }
         scan(block, reversed, exclusive, is_item);
         if (is_item && thread() == 0) {
-            for (uint i = 0, place = push.end_base + state; i < push.ends * LINES; ++i, place += state_inner) {
-                STORE_STATE(stored, place, lines[0])
+            for (uint i = 0, at = push.end_base + state; i < push.ends * LINES; ++i, at += state_inner) {
+                STORE_STATE(stored, at, lines[0])
                 [[unroll]] for (uint k = 1; k < LINES; ++k)
                     lines[k - 1] = lines[k];
             }

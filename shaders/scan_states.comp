@@ -27,7 +27,6 @@ layout(push_constant) uniform Push {
 } push;
 
 #include "core/kernel.glsl"
-#include "core/words.glsl"
 #include "accumulator.glsl"
 
 layout(set = 0, binding = 1) buffer States { uint stored[]; };
@@ -40,12 +39,12 @@ void main()
     for (; next < mine.end; next += ITEM_STRIDE) {
         uint item = push.first_item + next, group = item / push.line_count, line = item - group * push.line_count;
         uint outer = line / push.inner_size, inner = line - outer * push.inner_size;
-        uint place = push.partials_base + (outer * push.state_outer + inner * push.state_inner + group) * STATE_WORDS;
+        uint offset = push.partials_base + (outer * push.state_outer + inner * push.state_inner + group) * STATE_WORDS;
         uint begin = group * group_size, count = min(group_size, block_count - begin);
         uint at = push.partials_base + push.place_base + (line * block_count + begin) * STATE_WORDS;
         State state = identity();
         if (push.begins != 0)
-            LOAD_STATE(state, stored, push.begin_base + place)
+            LOAD_STATE(state, stored, push.begin_base + offset)
         for (uint i = 0; i < count; ++i, at += STATE_WORDS) {
             State following;
             LOAD_STATE(following, stored, at)
@@ -55,7 +54,7 @@ void main()
             state = combined;
         }
         if (push.ends != 0)
-            STORE_STATE(stored, push.end_base + place, state)
+            STORE_STATE(stored, push.end_base + offset, state)
     }
     report(next, mine.end);
 }

@@ -7,6 +7,7 @@
 
 #define NO_STATUS
 #define INDICES 0
+#define SOURCE 2
 #include "core/scattered.glsl"
 
 layout(constant_id = 11) const uint WRITE = 0;  // which elements are written: Write of kernels/scatter.py
@@ -15,8 +16,6 @@ layout(constant_id = 13) const bool CHECKED = false;  // do nothing unless `agai
 
 const bool AGAIN = WRITE == 1, ALL = WRITE == 2, COMPARES = WRITE == 3;
 
-layout(set = 0, binding = 2) readonly buffer Source { uint source[]; };
-layout(set = 0, binding = 2) readonly buffer SourceVectors { uvec4 source_vectors[]; };
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 
 // Address + base is the offset in the buffer, in elements.
@@ -43,7 +42,7 @@ layout(push_constant) uniform Push {
 } push;
 
 // The push constants that every element needs, each read once (kernel.glsl).
-uint last_base, source_base, source_first, source_count, values_base, values_first, values_count;
+uint last_base, values_base, values_first, values_count;
 uvec4 source_stride, output_size, values_stride;
 
 void read_push()
@@ -85,7 +84,7 @@ void write(uint at, Bits bits)
 
 // Writes element `number` to output `index`, if the mark there is the element's. Returns whether the element is later
 // than the marked one; with COMPARES, whether the output differs. `packed` is the element, if PACKED and of 32 bits.
-bool take(uint number, uint index, uint packed)
+bool write_marked(uint number, uint index, uint packed)
 {
     uint mark = number + 1, marked = mark;
     if (!ALL && !COMPARES)
@@ -113,9 +112,9 @@ bool take(uint number, uint index, uint packed)
 void main()
 {
     read_push();
-    uint first_output = push.first_output, output_count = push.output_count, again = first_output + last_base - 1;
+    uint first_output = push.first_output, output_count = push.output_count, again_at = first_output + last_base - 1;
     uint first_element = push.first_element, end = first_element + push.element_count;
-    if ((AGAIN || CHECKED) && last[again] == 0)
+    if ((AGAIN || CHECKED) && last[again_at] == 0)
         return;
     Items mine = items_of((push.element_count - 1) / 4 + 1);
     uint item = mine.next;
@@ -128,10 +127,10 @@ void main()
         // No `continue`: with one spirv-opt does not unroll, and SwiftShader never does.
         [[unroll]] for (uint k = 0; k < 4; ++k) {
             if (number + k < end && index[k] - first_output < output_count)
-                any_again = take(number + k, index[k], elements[k]) || any_again;
+                any_again = write_marked(number + k, index[k], elements[k]) || any_again;
         }
     }
     uint flags = (any_again ? 1 : 0) | (ended_early(item, mine.end) ? ENDED_EARLY : 0);
     if (flags != 0)
-        atomicOr(last[again], flags);
+        atomicOr(last[again_at], flags);
 }

@@ -11,7 +11,7 @@ from dmlgpu.lowering.geometry import power_of_2
 
 # Loads that an invocation on a GPU issues before it waits for them.
 IN_FLIGHT = 4
-# Segments begin with a vector of 16 bytes (source.glsl), and with an item of four elements (scattered.glsl).
+# Segments begin with a vector of 16 bytes (kernel.glsl), and with an item of four elements (scattered.glsl).
 _SEGMENT_ALIGNMENT = 32
 # Long plans on a CPU (`Limits.of_plan`): dispatches up to _LONGER times as long, of up to _GROUPS workgroups.
 _WIDER_FROM, _LONGER_FROM = 16, 8

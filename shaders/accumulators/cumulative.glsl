@@ -1,4 +1,4 @@
-// The accumulator of cumulative sums of floats. The contract is at the top of selection.glsl.
+// The accumulator of cumulative sums of floats.
 //
 // As in sum.glsl the state keeps the rounding errors of its additions. The sum stays in range in any order: before it
 // can overflow, both it and all later terms are scaled by SCALE. The bits that small terms lose are nothing next to the

@@ -1,6 +1,6 @@
 // The accumulator of sums and products of integers of 32 or 64 bits, modulo 2^BITS: SUM, L1, SUM_SQUARE, MULTIPLY.
 // Integers of 8 and 16 bits have results of 32 bits, which are written like indices: values have the bits of an
-// element. The contract is at the top of selection.glsl.
+// element.
 
 layout(constant_id = 8) const uint POWER = 0;  // 1, 2: add powers of absolute values; 0: elements as they are
 layout(constant_id = 9) const bool MULTIPLIES = false;  // multiply, do not add
@@ -65,14 +65,5 @@ uint index_of(State state) { return state.value; }
 #define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = WORDS_PER_ELEMENT;
-#if BITS == 64
-#define STORE_STATE(words, at, state) \
-    { \
-        (words)[at] = (state).value.x; \
-        (words)[(at) + 1] = (state).value.y; \
-    }
-#define LOAD_STATE(state, words, at) state = State(Bits((words)[at], (words)[(at) + 1]));
-#else
-#define STORE_STATE(words, at, state) (words)[at] = (state).value;
-#define LOAD_STATE(state, words, at) state = State((words)[at]);
-#endif
+#define STORE_STATE(words, at, state) STORE_BITS(words, at, (state).value)
+#define LOAD_STATE(state, words, at) state = State(LOAD_BITS(words, at));

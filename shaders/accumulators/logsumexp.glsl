@@ -1,5 +1,4 @@
-// The accumulator of LOG_SUM_EXP: log(sum(e^x)), as shift + log(sum(e^(x - shift))). The contract is at the top of
-// selection.glsl.
+// The accumulator of LOG_SUM_EXP: log(sum(e^x)), as shift + log(sum(e^(x - shift))).
 //
 // The shift is one of the elements. A later element replaces the shift only if it is larger by more than STEP: so the
 // sum stays in range, and is scaled so rarely that scaling adds a negligible error.

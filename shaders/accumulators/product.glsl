@@ -1,4 +1,4 @@
-// The accumulator of products of floats: MULTIPLY. The contract is at the top of selection.glsl.
+// The accumulator of products of floats: MULTIPLY.
 //
 // A product is a mantissa times a power of two, so that it stays in range in any order of its factors.
 

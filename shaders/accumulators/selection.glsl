@@ -1,37 +1,5 @@
 // The accumulator of ARGMAX, ARGMIN, MAX_POOLING, and MAX and MIN of REDUCE: the element with the highest radix key
 // wins; if keys are equal, the first element, or with LAST the last.
-//
-// The contract: kernels use nothing else of an accumulator. Each accumulator has
-//
-//   State                      the partial result of a set of elements
-//   Operand, operand_of(bits)  an element, prepared for accumulate() once for all outputs that it belongs to
-//   or_neutral(operand, is_element)        the operand; for padding one that changes no state
-//   empty_from(index)          the empty state for accumulate(), whose later elements have at least this index
-//   accumulate(state, operand, index)      adds an element to a state that began with empty_from(); indices ascend
-//   REPEATABLE                 whether accumulating an element again changes nothing
-//   identity()                 the neutral state of combine()
-//   state_of(operand, index)   the state of one element
-//   combine(a, b)              the state of the elements of both, in any order
-//   value_of(state, count), index_of(state)    the results; only an average uses `count`, as its divisor
-//   RELOAD_BITS(state, bits)   sets the bits of element index_of(state), for kernels that load them at the end
-//   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words, which one dispatch writes and a later one reads
-//
-// identity() and empty_from() differ only in the selection. In a tie at the lowest key, combine() compares indices, so
-// identity() has an index that never wins; accumulate() without LAST keeps the state, whose index must be an element's.
-// If accumulate() compared indices, too, one empty state would suffice, but Mesa 22.3 would take 5 to 16 % more time,
-// and 25.0 half as much again for windows of 3 x 3.
-//
-// Some accumulators have, for some kernels,
-//
-//   HAS_COUNT                  whether a result needs the number of elements (accumulator.glsl)
-//   HAS_INDEX, appended(a, b)  the selection: it has indices; combine(a, b), if the elements of b come after those
-//                              of a. extremes.glsl and packed.glsl depend on its states
-//   HAS_PAIRWISE_ADD, joined(a, b), combine_one(a, b)      sums: one operand for two, and combine(a, b) if b is a
-//                              state_of()
-//   divided(operand, by)       sums: the operand divided by a count, for gradients
-//   HAS_VECTORS, accumulate_vector(state, vector, skipped, index)   sums and LOG_SUM_EXP: replaces that of rows.comp
-//   HAS_SHIFT, greater(a, b), greatest_of(vector), prepare(state, greatest)     LOG_SUM_EXP: prepare() is called before
-//                              the elements of several loads are accumulated
 
 // clang-format off: a table
 #ifdef POOLING  // chooses the first maximum
@@ -67,7 +35,8 @@ Bits integer_key(Bits number)
 #if BITS == 64
 const uint INFINITY = 0x7FF00000u;  // the high word
 
-// Like radix_key() for fewer bits, below.
+// Like radix_key() for fewer bits, below: INFINITY << 32, plus or minus the magnitude. `negative` is all ones if the
+// magnitude is subtracted, since -x = (x ^ ~0) + 1: the 1 carries to the high word if the low one is 0.
 Bits radix_key(Bits bits)
 {
     uint low = bits.x, high = bits.y & ~SIGN, positive = bits.y >> 31, negative = 0 - positive;
@@ -191,20 +160,9 @@ uint index_of(State state) { return state.index; }
 
 // A stored state: the index, then the bits of the element, low word first.
 const uint STATE_WORDS = 1 + WORDS_PER_ELEMENT;
-#if BITS == 64
 #define STORE_STATE(words, at, state) \
     { \
         (words)[at] = (state).index; \
-        (words)[(at) + 1] = (state).bits.x; \
-        (words)[(at) + 2] = (state).bits.y; \
+        STORE_BITS(words, (at) + 1, (state).bits) \
     }
-#define LOAD_STATE(state, words, at) \
-    state = state_of(operand_of(uvec2((words)[(at) + 1], (words)[(at) + 2])), (words)[at]);
-#else
-#define STORE_STATE(words, at, state) \
-    { \
-        (words)[at] = (state).index; \
-        (words)[(at) + 1] = (state).bits; \
-    }
-#define LOAD_STATE(state, words, at) state = state_of(operand_of((words)[(at) + 1]), (words)[at]);
-#endif
+#define LOAD_STATE(state, words, at) state = state_of(operand_of(LOAD_BITS(words, (at) + 1)), (words)[at]);

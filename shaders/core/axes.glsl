@@ -1,6 +1,6 @@
-// Shared by the kernels over axes: bindings, push constants, and addresses.
+// Shared by the kernels over axes: bindings, push constants, addresses, and writing an output.
 
-#include "core/source.glsl"
+#include "core/kernel.glsl"
 #include "accumulator.glsl"
 
 layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of outputs) are all one stride apart
@@ -63,7 +63,7 @@ void read_push()
 uint address_of(uint number, uint begin, uint end, uint outermost_stride)
 {
     uint address = 0;
-    for (uint i = end - 1; int(i) > int(begin); --i) {
+    for (uint i = end - 1; int(i) > int(begin); --i) {  // signed, because `end` may be 0
         uint size = push.size[i], next = number / size;
         address += (number - next * size) * push.stride[i];
         number = next;
@@ -84,3 +84,33 @@ void split_range(uint split, out uint begin, out uint end)
     begin = reduced_begin + split * split_size;
     end = begin + min(reduced_end - begin, split_size);
 }
+
+#ifndef State  // exact_axes.comp has bins
+
+// Whether the winner's bits are written, and so loaded again.
+const bool RELOADED = TO_PARTIALS || VALUES;
+
+// Accumulates an element. Without `is_element` it is one that was accumulated before: skipped unless REPEATABLE.
+void accumulate_element(inout State state, Bits bits, uint index, bool is_element)
+{
+    Operand operand = operand_of(bits);
+    if (!REPEATABLE)
+        operand = or_neutral(operand, is_element);
+    accumulate(state, operand, index);
+}
+
+// Writes output number `i` of the dispatch, or the state of one split of its elements.
+void write(uint i, uint split, State state)
+{
+    uint number = first_output + i;
+    if (TO_PARTIALS)
+        STORE_PARTIAL(target, (split * output_count + i) * PARTIAL_WORDS + target_base, state, push.element_count)
+    else {
+        if (INDEX_WORDS != 0)
+            STORE_INDEX(target, number + target_base, index_of(state))
+        if (VALUES)
+            STORE_ELEMENT(values, number + values_base, value_of(state, push.element_count))
+    }
+}
+
+#endif

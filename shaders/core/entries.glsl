@@ -5,7 +5,7 @@
 // sorting and merging has the same result. Absent entries pad lists; they come last.
 
 #define POOLING  // the accumulator has no constants: INCREASING reverses its keys, those of NaN too
-#include "core/source.glsl"
+#include "core/kernel.glsl"
 #include "accumulator.glsl"
 
 layout(constant_id = 10) const bool INCREASING = false;  // the least elements first, not the greatest
@@ -60,11 +60,5 @@ void order(uint a, uint b)
 
 // An entry in memory is a state of the selection: its index, then its bits.
 const uint ENTRY_WORDS = STATE_WORDS;
-
-#if BITS == 64
-#define ELEMENT_OF_ENTRY(words, at) uvec2((words)[(at) + 1], (words)[(at) + 2])
-#else
-#define ELEMENT_OF_ENTRY(words, at) (words)[(at) + 1]
-#endif
-
+#define ELEMENT_OF_ENTRY(words, at) LOAD_BITS(words, (at) + 1)
 #define STORE_ENTRY(words, at, i) STORE_STATE(words, at, State(Bits(0), elements[i], indices[i]))

@@ -25,7 +25,6 @@
 
 #extension GL_KHR_memory_scope_semantics : require
 #include "core/kernel.glsl"
-#include "core/words.glsl"
 
 layout(constant_id = 10) const bool PACKED = false;  // all tensors are packed: an element's address is its number
 

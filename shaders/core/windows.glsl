@@ -1,7 +1,7 @@
 // Shared by the kernels over windows. Windows have a depth, a height and a width; a 4-D tensor has depth 1.
 
 #define POOLING
-#include "core/source.glsl"
+#include "core/kernel.glsl"
 #include "accumulator.glsl"
 
 uvec3 all_of(uint dimensions[3]) { return uvec3(dimensions[0], dimensions[1], dimensions[2]); }
@@ -18,16 +18,9 @@ uint counted(uint at, uint window, uint dilation, uint begin, uint end)
 // PUT sets element `i` of a local array of words. The first element of a word clears the word's other elements.
 // STORE_WORD writes a word (two for 64 bits) that PUT filled with `count` elements, of which the first is element `at`
 // of the buffer. Later elements of the word keep their bits.
-#if BITS == 64
+#if BITS >= 32
 #define PUT(words, i, bits) STORE_ELEMENT(words, i, bits)
-#define STORE_WORD(words, at, filled, count) \
-    { \
-        (words)[2 * (at)] = (filled)[0]; \
-        (words)[2 * (at) + 1] = (filled)[1]; \
-    }
-#elif BITS == 32
-#define PUT(words, i, bits) (words)[i] = bits;
-#define STORE_WORD(words, at, filled, count) (words)[at] = (filled)[0];
+#define STORE_WORD(words, at, filled, count) STORE_ELEMENT(words, at, LOAD_BITS(filled, 0))
 #else
 #define PUT(words, i, bits) \
     (words)[(i) / ELEMENTS_PER_WORD] = ((i) % ELEMENTS_PER_WORD == 0 ? 0 : (words)[(i) / ELEMENTS_PER_WORD]) \

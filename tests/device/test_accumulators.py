@@ -1,4 +1,4 @@
-"""Accumulators: every kernel does with another one what the contract in selection.glsl says.
+"""Accumulators: every kernel does with another one what the contract in accumulator.glsl says.
 
 The other one is the sum of unsigned 32-bit elements: it forgives neither an element too few nor one taken twice. Its
 value is the sum and the number of elements that the kernel gives for the output, so that a wrong one shows. Nothing of

@@ -202,7 +202,7 @@ def test_only_what_has_changed_is_built_again(built, tmp_path):
     assert built() == (0, "")
     for change, count in {
         lambda: add_a_line(tmp_path / "shaders/reduce.comp"): 1,
-        lambda: add_a_line(tmp_path / "shaders/core/words.glsl"): 2,
+        lambda: add_a_line(tmp_path / "shaders/core/kernel.glsl"): 2,
         lambda: add_a_line(tmp_path / "shaders/accumulators/sum.glsl"): 1,
         lambda: (tmp_path / "modules.txt").write_text(TABLE.replace("OUTPUTS_ONLY ", "")): 1,
         lambda: (folder / "reduce_sum_32.spv").unlink(): 1,
@@ -221,7 +221,7 @@ def test_only_what_has_changed_is_built_again(built, tmp_path):
 
 def test_a_build_that_fails_changes_nothing(built, tmp_path):
     before = {file: file.read_bytes() for file in (tmp_path / "spirv").iterdir()}
-    add_a_line(tmp_path / "shaders/core/words.glsl")
+    add_a_line(tmp_path / "shaders/core/kernel.glsl")
     (tmp_path / "shaders/reduce.comp").write_text("no GLSL")
     code, said = built()
     assert code == 1
@@ -231,7 +231,7 @@ def test_a_build_that_fails_changes_nothing(built, tmp_path):
 
 
 def test_a_compiler_that_is_missing_is_named(built, tmp_path, monkeypatch):
-    add_a_line(tmp_path / "shaders/core/words.glsl")
+    add_a_line(tmp_path / "shaders/core/kernel.glsl")
     monkeypatch.setenv("PATH", str(tmp_path))
     message = "glslangValidator was not found. Install Debian's package glslang-tools, or the Vulkan SDK."
     assert built() == (1, message)

@@ -371,7 +371,7 @@ class PartKernel(Kernel):
 
     @cached_property
     def vector_size(self) -> int:
-        """Elements of a vector of 16 bytes (source.glsl)."""
+        """Elements of a vector of 16 bytes (kernel.glsl)."""
         return 128 // self.source.data_type.bits
 
     @cached_property
