@@ -18,7 +18,8 @@
 #include "core/axes.glsl"
 #include "core/cooperating.glsl"
 
-// TOGETHER: loads that an invocation waits for together. One by one, loads take as long as the loop over them.
+// TOGETHER: loads that an invocation waits for together. One by one, loads take as long as the loop over them. SAMPLES:
+// loads that choose the exponents of the bins.
 #if defined(ROWS)
 const uint OUTPUTS = 1, STEP = VECTOR_SIZE, SAMPLES = 2, TOGETHER = IN_FLIGHT;
 #elif defined(COLUMNS)
@@ -36,7 +37,7 @@ uint rank, innermost, step_size, outermost_stride;            // of the reduced 
 
 struct Item {
     uint number;   // of its first output, in the dispatch
-    uint others;   // outputs that the item before has, too
+    uint overlap;   // outputs that the item before has, too
     uint split;
     uint begin;    // of the elements of the split
     uint end;
@@ -51,14 +52,14 @@ Item item_number(uint number, uint items_of_split)
     number -= item.split * items_of_split;
     split_range(item.split, item.begin, item.end);
 #ifdef COLUMNS
-    uint row = number / items_of_row, owned = (number - row * items_of_row) * OUTPUTS;
-    uint column = min(owned, width - OUTPUTS);
+    uint row = number / items_of_row, nominal = (number - row * items_of_row) * OUTPUTS;
+    uint column = min(nominal, width - OUTPUTS);
     item.number = row * width + column;
-    item.others = owned - column;
+    item.overlap = nominal - column;
     item.address = address_of_kept(first_row + row, kept_rank - 1) + first_column + column;
 #else
     item.number = number;
-    item.others = 0;
+    item.overlap = 0;
     item.address = address_of_kept(first_output + number, kept_rank);
 #endif
     return item;
@@ -196,7 +197,7 @@ void main()
                     if (k == other)
                         bin = bins[other];
                 bin = of_all_threads(bin);
-                if (thread() == 0 && next < count && k >= item.others) {
+                if (thread() == 0 && next < count && k >= item.overlap) {
                     write(item, k, long_of(bin), value_of(bin, push.element_count));
                     missed |= uint(has_missed(bin)) << (iteration * OUTPUTS + k);
                 }

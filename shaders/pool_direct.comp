@@ -27,7 +27,7 @@ layout(set = 0, binding = 2) writeonly buffer Partials { uint stored[]; };
 #endif
 
 // Accumulates the element at `address`, if the bound segment has it.
-void take(inout State state, uint address, uint index)
+void accumulate_at(inout State state, uint address, uint index)
 {
     if (!SEGMENTED)
         accumulate(state, operand_of(LOAD(source, address)), index);
@@ -46,7 +46,7 @@ void accumulate_row(inout State state, uint address, uint index, uint row_end)
     }
 #endif
     for (; index < row_end; index += min(dilation.z, row_end - index), address += dilation.z * stride.z)
-        take(state, address, index);
+        accumulate_at(state, address, index);
 }
 
 State reduced(Window window)

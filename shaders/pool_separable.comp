@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Pooling over windows of any size, along one dimension. Windows with several dimensions need one dispatch per
-// dimension, a separable pass: along width, then height, then depth. A pass writes its results for the next one to an
+// dimension, a separable pass: along width, then height, then depth. A pass writes its results for the next one to a
 // temporary: a word of bits for each maximum (two for 64 bits), and after all of these an index for each; or the
 // state of each sum.
 //
@@ -150,7 +150,7 @@ layout(push_constant) uniform Push {
 // divides for one invocation after the other, even in a branch that is not taken.
 uint size, output_size, window_size, window_stride, dilation, start_padding, spacing, width, pitch;
 uint values_base, indices_base, line_stride;
-uint vectors = 1;  // of columns, at one position
+uint vectors = 1;  // of neighbouring lines, at one position
 #ifdef ROWS
 uvec2 rows, input_rows = uvec2(0);
 uvec3 stride;
@@ -195,7 +195,7 @@ void read_push()
 // set_windows() has divided by BASE_DILATION.
 struct Tile {
     uint outer;
-    uint line;        // where its first line begins in the buffer
+    uint line;        // where its first line begins in the buffer, in elements, or in vectors of COLUMNS
     uint index_base;  // ROWS: the index of this line's first element
     uint vector;      // else: of columns, from column `column` of row `row` of the temporary at one position on
     uint row;
@@ -276,8 +276,8 @@ void set_windows(inout Tile tile, uint number, uint residues)
 // The digits of an item: item = (outer * tiles + number) * vectors + vector.
 uvec3 digits_of(uint item, uint tiles)
 {
-    uint together = item / vectors, outer = together / tiles;
-    return uvec3(outer, together - outer * tiles, item - together * vectors);
+    uint number = item / vectors, outer = number / tiles;
+    return uvec3(outer, number - outer * tiles, item - number * vectors);
 }
 
 // The digits of a sum, by carrying, not by a division: llvmpipe divides for one invocation after the other.
@@ -330,15 +330,15 @@ void load(out State states[COLUMNS], Tile tile, int position, bool counts)
 // Combines a state with the loaded one before or after it, or a prefix with a suffix.
 #ifdef HAS_INDEX
 State with_before(State loaded, State state) { return appended(loaded, state); }
-State with_behind(State state, State loaded) { return appended(state, loaded); }
+State with_after(State state, State loaded) { return appended(state, loaded); }
 State window_of(State prefix, State suffix) { return appended(prefix, suffix); }
 #else
 #if defined(ROWS) && defined(HAS_PAIRWISE_ADD)
-State with_behind(State state, State loaded) { return combine_one(state, loaded); }
+State with_after(State state, State loaded) { return combine_one(state, loaded); }
 #else
-State with_behind(State state, State loaded) { return combine(state, loaded); }
+State with_after(State state, State loaded) { return combine(state, loaded); }
 #endif
-State with_before(State loaded, State state) { return with_behind(state, loaded); }
+State with_before(State loaded, State state) { return with_after(state, loaded); }
 State window_of(State prefix, State suffix) { return combine(prefix, suffix); }
 #endif
 
@@ -386,7 +386,7 @@ void grow_prefixes(Tile tile)
                 at += next;
                 load(loaded, tile, min(at, middle_end), at <= middle_end);
                 [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    prefix[c] = with_behind(prefix[c], loaded[c]);
+                    prefix[c] = with_after(prefix[c], loaded[c]);
             }
         }
         at = middle_begin;
@@ -477,7 +477,7 @@ void store_windows(Tile tile, uint first, inout State suffix[COLUMNS], inout int
             [[unroll]] for (uint i = 0; i < STEP; ++i, at += next) {
                 load(loaded, tile, at, true);
                 [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    suffix[c] = with_behind(suffix[c], loaded[c]);
+                    suffix[c] = with_after(suffix[c], loaded[c]);
             }
         }
         [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {

@@ -16,13 +16,13 @@
 //                                                  |          |          |          |
 //   output k combines column k of the ring:     output 0   output 1   output 2   output 3
 //
-// For each row of the tile, the ring moves up by the windows' stride along height, and the same number of fresh input
-// rows is loaded at its end. So input rows that several windows share are loaded once. Before the first row of outputs,
-// iterations without outputs fill the ring: drivers unroll the loop over fresh rows, because their number is a
-// constant, and keep only shared rows from one iteration to the next. In a volume, a row of the ring combines row y of
-// all depths of a window.
+// For each row of the tile, the ring moves up by the windows' stride along height, and as many input rows, FRESH_ROWS,
+// are loaded at its end. So input rows that several windows share are loaded once. Before the first row of outputs,
+// FILLING iterations without outputs fill the ring: drivers unroll the loop over FRESH_ROWS, because it is a constant,
+// and keep only shared rows from one iteration to the next. In a volume, a row of the ring combines row y of all depths
+// of a window.
 //
-// If windows share no rows, as in tiles of one row, the ring is one row: it combines all input rows of a window.
+// If windows share no rows, as in tiles of one row, the ring is one row: it combines all HELD_ROWS rows of a window.
 
 #include "core/spans.glsl"
 
@@ -61,7 +61,8 @@ void begin_tile(uint left)
         first_x[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
 }
 
-// Moves the ring up, and empties its last row, for elements of row (z, y) and of later ones.
+// Moves the ring up, and empties its last row, for elements of row (z, y) and of later ones. Without an element, which
+// empty_from() expects, the row stays neutral.
 void begin_ring_row(uint plane, uint z, uint y)
 {
     uint index = row_index(plane, z, y);
@@ -162,28 +163,28 @@ void combine_columns()
     }
 }
 
-// Writes the values of a tile's row of outputs, which begins with output `number`, in this column. The row has
-// `left_over` outputs from there on. `rows` rows of each window count for an average.
-void store_values(uint number, uint column, uint left_over, uint rows)
+// Writes the values of a tile's row of outputs, from output `number` on, which is in this column: the outputs have
+// `left_in_row` more columns. `rows` rows of each window count for an average.
+void store_values(uint number, uint column, uint left_in_row, uint rows)
 {
     uint words[4];
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         uint columns
             = counted((column + k) * STRIDE_WIDTH, WINDOW_WIDTH, DILATION_WIDTH, counted_begin.z, counted_end.z);
         Bits value = value_of(states[k], rows * columns);
-        STORE_OF_TILE(values, value_vectors, words, k, number + k + values_base, value, k < left_over)
+        STORE_OF_TILE(values, value_vectors, words, k, number + k + values_base, value, k < left_in_row)
     }
 }
 
 // Writes the indices likewise.
-void store_indices(uint number, uint left_over)
+void store_indices(uint number, uint left_in_row)
 {
     uint words[4];
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         uint at = number + k + indices_base, i = k * INDEX_WORDS % 4;
-        words[i | 1u] = 0;  // the high word of 64 bits
+        words[i | 1u] = 0;  // the high word of 64 bits; else the next index replaces it
         words[i] = index_of(states[k]);
-        if (k < left_over) {
+        if (k < left_in_row) {
             if (!WHOLE_VECTORS)
                 STORE_INDEX(indices, at, words[i])
             else if (i + INDEX_WORDS == 4)
@@ -195,15 +196,15 @@ void store_indices(uint number, uint left_over)
 // Writes row `row` of the tile from the ring.
 void store_row(Tile tile, uint row, uvec3 output_size, uvec3 window_stride)
 {
-    uint number = (tile.row + row) * output_size.z + tile.left, left_over = output_size.z - tile.left;
+    uint number = (tile.row + row) * output_size.z + tile.left, left_in_row = output_size.z - tile.left;
     uint z = tile.depth * window_stride.x, y = (tile.top + row) * window_stride.y;
     uint rows = counted(z, WINDOW_DEPTH, DILATION_DEPTH, counted_begin.x, counted_end.x)
         * counted(y, WINDOW_HEIGHT, DILATION_HEIGHT, counted_begin.y, counted_end.y);
     combine_columns();
     if (VALUES)
-        store_values(number, tile.left, left_over, rows);
+        store_values(number, tile.left, left_in_row, rows);
     if (INDEX_WORDS != 0)
-        store_indices(number, left_over);
+        store_indices(number, left_in_row);
 }
 
 void main()

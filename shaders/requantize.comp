@@ -96,14 +96,14 @@ int number_of(uint byte, uint kind)
 // The current output: its coordinates, and what it shares with others. Divisions are slow on llvmpipe, so these are
 // updated from one output to the next.
 uint plane;
-uvec3 place;
+uvec3 position;
 uvec2 rows;  // of its window along depth and height: elements in the input, and elements that count
-uvec4 of_channel;  // written by requantize_parameters.comp
+uvec4 channel_parameters;  // written by requantize_parameters.comp
 
 // Elements of a window along a dimension: those in the input, and those that count.
 uvec2 elements_along(int d)
 {
-    uint at = place[d] * window_stride[d], elements = window_size[d], step = DILATED ? dilation[d] : 1;
+    uint at = position[d] * window_stride[d], elements = window_size[d], step = DILATED ? dilation[d] : 1;
     uint begin = start_padding[d], inside = elements;
     if (!WHOLE)
         inside = counted(at, elements, step, begin, begin + size[d]);
@@ -120,27 +120,27 @@ void begin_plane()
     if (channels > 1)
         channel = plane % channels;
     uint at = channel * 4 + parameters_base;
-    of_channel = uvec4(parameters[at], parameters[at + 1], parameters[at + 2], parameters[at + 3]);
+    channel_parameters = uvec4(parameters[at], parameters[at + 1], parameters[at + 2], parameters[at + 3]);
 }
 
 void begin_at(uint number)
 {
     uint row = number / output_size.z, slab = row / output_size.y;
     plane = slab / output_size.x;
-    place = uvec3(slab - plane * output_size.x, row - slab * output_size.y, number - row * output_size.z);
+    position = uvec3(slab - plane * output_size.x, row - slab * output_size.y, number - row * output_size.z);
     begin_plane();
     begin_row();
 }
 
-void go_on()
+void advance()
 {
-    if (++place.z < output_size.z)
+    if (++position.z < output_size.z)
         return;
-    place.z = 0;
-    if (++place.y == output_size.y) {
-        place.y = 0;
-        if (++place.x == output_size.x) {
-            place.x = 0;
+    position.z = 0;
+    if (++position.y == output_size.y) {
+        position.y = 0;
+        if (++position.x == output_size.x) {
+            position.x = 0;
             ++plane;
             begin_plane();
         }
@@ -152,9 +152,9 @@ void go_on()
 uint output_of(uint sum)
 {
     uvec2 elements = rows * elements_along(2);
-    uint ratio = of_channel.z, zero_points = of_channel.w;
+    uint ratio = channel_parameters.z, zero_points = channel_parameters.w;
     int total = int(sum - elements.x * uint(number_of(zero_points, NUMBER_KIND))), exponent = int(ratio & 0xFFu) - 12;
-    uint rounded = rounded_quotient(uint(abs(total)), elements.y, of_channel.x, of_channel.y, exponent);
+    uint rounded = rounded_quotient(uint(abs(total)), elements.y, channel_parameters.x, channel_parameters.y, exponent);
     int quotient = int(rounded), opposite = -quotient, least = OUTPUT_KIND == INT ? -128 : 0;
     quotient = (total < 0) == (int(ratio) < 0) ? quotient : opposite;
     return uint(clamp(quotient + number_of(zero_points >> 8, OUTPUT_KIND), least, least + 255)) & 0xFFu;
@@ -172,7 +172,7 @@ void main()
         begin_at(number);
         for (uint k = 0; k < outputs; ++k) {
             word |= output_of(source[number + k + source_base]) << (k * 8);
-            go_on();
+            advance();
         }
         if (outputs < 4)
             word |= values[first_word + item] & ~0u << (outputs * 8);

@@ -29,21 +29,21 @@ void main()
 {
     uint first_output = push.first_output, output_count = push.output_count, last_base = push.last_base;
     uint first_element = push.first_element, end = first_element + push.element_count;
-    uint again = first_output + last_base - 1;
+    uint again_at = first_output + last_base - 1;
     size = all_of(push.size);
     indices_stride = all_of(push.indices_stride);
     indices_first = push.indices_first;
     indices_count = push.indices_count;
     indices_base = push.indices_base;
     if (REPORTS) {
-        if ((last[again] & ENDED_EARLY) != 0)
+        if ((last[again_at] & ENDED_EARLY) != 0)
             atomicOr(status[0], ENDED_EARLY);
         return;
     }
-    if (CHECKED && last[again] == 0)
+    if (CHECKED && last[again_at] == 0)
         return;
     if (!CHECKED && gl_GlobalInvocationID.x == 0)
-        last[again] = 0;
+        last[again_at] = 0;
     Items mine = items_of((push.element_count - 1) / 4 + 1);
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE) {

@@ -19,13 +19,13 @@
 //                                                             [ 23 ......... 0 ]
 //
 // Kernels add elements to bins. If a bin missed an element, they add all elements again, to a Long. Longs are stored
-// for combine.comp, as its states (the contract is at the top of selection.glsl). A bin of float16 holds every finite
+// for combine.comp, as its states. A bin of float16 holds every finite
 // element, and misses none.
 
 layout(constant_id = 8) const uint POWER = 0;  // of the elements' absolute values, 1 or 2; 0: the elements as they are
 layout(constant_id = 9) const uint RESULT = 0;  // what is computed from the sum: a constant below
 
-const uint SUM = 0, AVERAGE = 1, ROOT = 2, WORD = 4;
+const uint SUM = 0, AVERAGE = 1, ROOT = 2, WORD = 4;  // WORD: a word of the stored Long
 
 // The unit of floats is 2^-UNIT. A Long has the bits of the greatest element, or its square, 32 more for the number of
 // elements, and the sign.
@@ -44,6 +44,7 @@ const uint WORDS = 19;
 const uint WORDS = 10;
 #endif
 #endif
+// Elements that are multiplied to a term, and digits of a bin.
 #ifdef SQUARES
 const uint FACTORS = 2, DIGITS = 4;
 #elif defined(WIDE_BINS)
