@@ -3,13 +3,13 @@
     python .ci/kp/recipe.py OUT                  # OUT/source, and a wheel for each Python and platform
     python .ci/kp/recipe.py OUT --platforms win_amd64 --pythons 3.12    # only these
     python .ci/kp/recipe.py OUT --here           # the wheel for this Python on this machine
-    python .ci/kp/recipe.py OUT --here --tests   # that, and what only tests need; of both what OUT lacks
+    python .ci/kp/recipe.py OUT --here --tests   # also what only tests need; builds what OUT lacks of both
 
-Everything but Python's headers comes from PyPI, pinned by hashes: Kompute, headers of Vulkan and fmt, pybind11, and as
-compiler Zig, which brings the C library of any Linux, Windows and macOS. Headers of Python are those of interpreters
-that are found here; of others apt-get gets the sources that pythons.txt pins. All but pyconfig.h, of which one is here,
-are the same everywhere. The same sources give the same bytes, whatever the folder. All that this takes is in
-.cache/kp/toolchain, for the caller to delete.
+Everything but Python's headers comes from PyPI, pinned by hashes: Kompute, the headers of Vulkan and fmt, pybind11, and
+the compiler Zig, which brings the C library of any Linux, Windows and macOS. Python's headers are those of the
+interpreters on this machine; for other versions apt-get downloads the sources that pythons.txt pins. Only pyconfig.h
+differs between platforms: this folder has one for all. The same sources give the same bytes, whatever the folder. The
+compiler and the downloads are in .cache/kp/toolchain; the caller deletes them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ ROOT = HERE.parents[1]
 TOOLCHAIN = ROOT / ".cache/kp/toolchain"
 ZIG = {f"ZIG_{kind}_CACHE_DIR": str(TOOLCHAIN / "zig") for kind in ("GLOBAL", "LOCAL")}
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-# Of the sources of Zig's C++ library those that Kompute needs; `check` sees that none is missing.
+# The sources of Zig's C++ library that Kompute needs; `check` notices if one is missing.
 NEEDED = (
     *("call_once", "chrono", "error_category", "exception", "functional", "hash", "memory", "mutex", "new"),
     *("new_handler", "new_helpers", "stdexcept", "string", "system_error", "typeinfo", "verbose_abort"),
 )
-# The time of every file in what is built: that of Kompute's release.
+# Modification time of all files in wheels and archives: that of Kompute's release.
 TIME = 1705795200
 
 
@@ -55,15 +55,15 @@ class System:
     """What platforms share."""
 
     suffix: str
-    """Of a module of Python."""
+    """Suffix of the file name of a Python module."""
     loader: str
-    """The library with the Vulkan loader."""
+    """File name of the Vulkan loader."""
     libraries: str
-    """All that a module may need, as a regular expression."""
+    """Libraries that a module may need, as a regular expression."""
     link: tuple[str, ...]
 
 
-# With the C++ library no symbols of it are given away.
+# The C++ library is linked in; its symbols are not exported.
 ELF = "-Wl,--gc-sections", "-Wl,--version-script=build/exports.map"
 GNU_LIBRARIES = r"lib(vulkan|c|m|dl|pthread|rt)\.so\.\d|ld-linux-(x86-64|aarch64)\.so\.\d"
 GNU = System(".so", "libvulkan.so.1", GNU_LIBRARIES, ELF)
@@ -85,12 +85,12 @@ MACOS = System(
 
 @dataclass(frozen=True)
 class Platform:
-    """What a wheel is for."""
+    """The platform of a wheel."""
 
     target: str
-    """As Zig names it."""
+    """Zig's name of the platform."""
     tags: str
-    """Those of the wheel."""
+    """Platform tags of the wheel."""
     system: System
 
 
@@ -115,12 +115,12 @@ class Python:
 
     @property
     def tag(self) -> str:
-        """As in `cp311`."""
+        """The tag in names of wheels, such as `cp311`."""
         return "cp" + self.version.replace(".", "")
 
 
 def run(*command: object, cwd: Path | None = None, **variables: str) -> str:
-    """What a command prints; it must end well."""
+    """Runs a command, and returns what it prints; if it fails, the program ends."""
     done = subprocess.run(
         list(map(str, command)), cwd=cwd, env={**os.environ, **variables}, text=True, capture_output=True, check=False
     )
@@ -140,7 +140,7 @@ def tools() -> Path:
     python, mark = folder / "bin/python", folder / "state"
     if not mark.exists() or mark.read_text() != state:
         shutil.rmtree(folder, ignore_errors=True)
-        # To install pip takes as long as what it installs: this Python's is used, where it has one.
+        # Installing pip takes as long as what it installs, so this Python's pip is used, if it has one.
         has_pip = find_spec("pip") is not None
         run(sys.executable, "-m", "venv", *["--without-pip"] * has_pip, folder)
         pip = sys.executable if has_pip else python
@@ -153,10 +153,10 @@ def tools() -> Path:
 
 
 def shorten_library(folder: Path) -> None:
-    """Leaves of the C++ library, which Zig compiles at the first link, what Kompute needs: an eighth of the time.
+    """Keeps what Kompute needs of the C++ library, which Zig compiles at the first link: an eighth of the time.
 
-    What is left is joined, so that headers are read once. No name is demangled: only texts about C++ types that have no
-    bindings lose by that.
+    The files that are left are joined, so that headers are read once. Names are not demangled: only messages about C++
+    types without bindings show them.
     """
     for source in (folder / "libcxx/src").rglob("*.cpp"):
         if source.stem not in NEEDED and source.parent.name != "win32":
@@ -165,14 +165,14 @@ def shorten_library(folder: Path) -> None:
         'extern "C" char* __cxa_demangle(const char*, char*, __SIZE_TYPE__*, int* status) {\n'
         "    if (status)\n        *status = -2;\n    return nullptr;\n}\n"
     )
-    # Not mutex: on Windows, where nothing needs it, it would want another. The others are not for all systems, or for
-    # programs without exceptions.
+    # These stay apart: mutex would need another file on Windows, where nothing uses it; the others are not for all
+    # systems, or only for programs without exceptions.
     apart = "mutex.cpp", "cxa_thread_atexit.cpp", "cxa_noexception.cpp"
     for library in "libcxx", "libcxxabi":
         parts = [part for part in (folder / library / "src").glob("*.cpp") if part.name not in apart]
         first, *others = sorted(part for part in parts if part.stat().st_size)
         for part in first, *others:
-            # What these define is inline in headers now, and for old programs in the library too.
+            # These functions are inline in headers now; for old programs the library defines them, too.
             text = re.sub(r"^# *define _LIBCPP_\w+_LEGACY_INLINE_FUNCTIONS$", "", part.read_text(), flags=re.M)
             part.with_suffix(".inc").write_text(text)
             part.write_text("")
@@ -204,7 +204,7 @@ def unpacked(requirement: str, python: Path) -> Path:
 
 
 def headers(python: str) -> Python | None:
-    """An interpreter, where it is one and its headers are there."""
+    """An interpreter with its headers; None if there is no such interpreter, or it has none."""
     program = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2], sysconfig.get_path('include'))"
     path = shutil.which(python)
     done = path and subprocess.run([path, "-c", program], text=True, capture_output=True, check=False)
@@ -215,7 +215,7 @@ def headers(python: str) -> Python | None:
 
 
 def headers_of_sources(version: str) -> Python | None:
-    """A Python of `pythons.txt`, if apt-get finds its sources in Debian, where this machine has its packages from."""
+    """A Python of `pythons.txt`; None if apt-get does not find its sources in the Debian of this machine's packages."""
     rows = (line.split() for line in (HERE / "pythons.txt").read_text().splitlines())
     row = next((row for row in rows if row[0] == version), None)
     if not row or not shutil.which("apt-get"):
@@ -229,11 +229,11 @@ def headers_of_sources(version: str) -> Python | None:
     addresses = subprocess.run(list_addresses, text=True, capture_output=True, check=False).stdout.split()
     lines = [f"deb-src {key} {address} {release} main\n" for address in sorted(set(addresses))]
     (folder / "sources.list").write_text("".join(lines))
-    # In folders that not only root may write to.
+    # apt-get writes to this folder only, so that it does not need root.
     options = f"-oDir::Etc::SourceList={folder}/sources.list", "-oDir::Etc::SourceParts=/dev/null"
     options += f"-oDir::State={folder}", f"-oDir::Cache={folder}"
     for command in ("update",), ("source", "--download-only", "--tar-only", f"python{version}"):
-        # Not all addresses are Debian's, nor have this release.
+        # Some addresses may not be Debian's, or lack this release.
         subprocess.run(["apt-get", *options, *command], cwd=folder, capture_output=True, check=False)
     archive = folder / name
     if not archive.exists():
@@ -248,7 +248,7 @@ def headers_of_sources(version: str) -> Python | None:
 
 
 def lay_out(tree: Path, python: Path, *, plain: bool) -> None:
-    """Puts everything that is compiled into a new folder, with the patches unless `plain`."""
+    """Copies everything that is compiled to a new folder, and applies the patches unless `plain`."""
     kompute, external = unpacked("sources.txt", python), unpacked("headers.txt", python) / "external"
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(kompute / "src", tree / "src")
@@ -265,7 +265,7 @@ def lay_out(tree: Path, python: Path, *, plain: bool) -> None:
     fmt = version_in(tree / "external/fmt/fmt/core.h", "FMT_VERSION")
     (pybind11,) = bindings.parent.glob("pybind11-*.dist-info")
     llvm = version_in(zig / "lib/libcxx/include/__config", "_LIBCPP_VERSION"), "Apache-2.0 WITH LLVM-exception"
-    # What is linked in, with its licence and the text of that. The wheel is under Kompute's.
+    # What is linked in: its version and licence, the text of the licence, and the name of its copy.
     linked = {
         "Kompute": (settings.KOMPUTE, "Apache-2.0", kompute / "LICENSE", "../LICENSE"),
         "fmt": (fmt, "MIT", external / "fmt/LICENSE.rst", "fmt.txt"),
@@ -293,7 +293,7 @@ def lay_out(tree: Path, python: Path, *, plain: bool) -> None:
         (tree / settings.SOURCE).write_text('#include "kompute.cpp"\n#include "python/src/main.cpp"\n')
     else:
         shutil.copy(HERE / settings.SOURCE, tree)
-        # Git takes no notice of a file outside the repository that it finds: it must not find ours.
+        # Git ignores files outside of the repository that it finds, so it must not find ours.
         ceiling = {"GIT_CEILING_DIRECTORIES": str(tree.parent)}
         for patch in sorted((HERE / "patches").iterdir(), key=lambda path: int(path.name.partition("-")[0])):
             run("git", "apply", patch, cwd=tree, **ceiling)
@@ -351,17 +351,17 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
     def zig(*arguments: object) -> None:
         run(python, "-m", "ziglang", *arguments, cwd=tree, **ZIG)
 
-    # All paths are relative: none gets into what is compiled.
+    # Paths are relative, so that modules do not contain them.
     flags = [*settings.FLAGS, "-fno-sanitize=all", *(f"-D{key}={value}" for key, value in settings.MACROS.items())]
     flags += [f"-I{folder}" for folder in settings.INCLUDES]
     if system is WINDOWS:
         flags.remove("-fPIC")
 
-    # Small rather than fast is only what comes with Zig: the C++ library.
+    # -Os is for the C++ library alone, which Zig compiles for a link.
     link = "c++", "-target", target, "-shared", "-s", "-Os", *system.link
 
     def build_library_of_zig() -> None:
-        # Zig makes it from source at the first link, on one core, and keeps it.
+        # Zig compiles the C++ library at the first link, on one core, and caches it.
         (tree / objects / "empty.cpp").touch()
         zig(*link, objects / "empty.cpp", "-o", objects / "empty.so")
 
@@ -370,7 +370,7 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
         return made
 
     def stand_in(library: str, functions: set[str]) -> Path:
-        # What is linked with in place of a library that is not here: it has the names.
+        # To link with: a library with the names of one that is not on this machine.
         made = objects / Path(library).name
         if system is WINDOWS:
             made, definition = made.with_suffix(".lib"), made.with_suffix(".def")
@@ -414,9 +414,9 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
 
 
 def check(module: bytes, platform: Platform) -> None:
-    """Ends the program where a module needs what a machine of its platform may lack, or knows this folder."""
+    """Ends the program if a module needs what a machine of its platform may lack, or contains this folder's path."""
     system = platform.system
-    # In Mach-O those of its commands: the C++ library has the name of another among its texts.
+    # In Mach-O the load commands name libraries; a string of the C++ library is also such a name.
     loaded = rb"(?s)\x0c\0{3}.{4}\x18\0{3}.{12}([^\0]+)"
     pattern = loaded if system is MACOS else rb"\0([\w+.-]+\.(?:so[\d.]*|dll))(?=\0)"
     needed = re.findall(pattern, module)
@@ -428,7 +428,7 @@ def check(module: bytes, platform: Platform) -> None:
         versions = set(re.findall(rb"\0(GLIBC_([\d.]+))(?=\0)", module))
         foreign += [name.decode() for name, version in versions if tuple(map(int, version.split(b"."))) > (2, 17)]
     if system is MACOS:
-        # Its commands: the least macOS, its minor number before its major one, and where libraries are looked for.
+        # The load commands for the minimum macOS, its minor number before its major one, and for search paths.
         versions = re.findall(rb"(?s)\x32\0{3}.{4}\x01\0{4}(.)(.)\0", module)
         foreign += [least for b, a in versions if not platform.target.endswith(least := f"macos.{a[0]}.{b[0]}")]
         folders = re.findall(rb"(?s)\x1c\0\0\x80.{4}\x0c\0{3}([^\0]+)", module)
@@ -436,7 +436,7 @@ def check(module: bytes, platform: Platform) -> None:
     if foreign or not needed:
         sys.exit(f"the module needs {', '.join(foreign) or 'nothing'}")
     for path in HERE.parents[1], Path.home():
-        # With what ends it: a name of one letter is found in any module.
+        # With a slash at its end: any module contains a name of one letter.
         if len(path.parts) > 1 and os.fsencode(f"{path}/") in module:
             sys.exit(f"the module names {path}")
 
@@ -473,8 +473,8 @@ def wheel_name(found: Python, platform: Platform) -> str:
     return f"{settings.NAME}-{settings.VERSION}-{found.tag}-{found.tag}-{platform.tags}.whl"
 
 
-def taken(found: Python, platform: Platform, built: Path | None, out: Path) -> bool:
-    """Whether the wheel for a Python and a platform is in the folder of those that are built; it is copied."""
+def copied(found: Python, platform: Platform, built: Path | None, out: Path) -> bool:
+    """Copies the wheel for a Python and a platform, if it was built before; returns whether it was."""
     name = wheel_name(found, platform)
     if built is None or not (built / name).exists():
         return False
@@ -484,7 +484,7 @@ def taken(found: Python, platform: Platform, built: Path | None, out: Path) -> b
 
 
 def write_for_tests(module: bytes, found: Python, python: Path, out: Path) -> None:
-    """A folder with kp as it is, where `sys.path` may find it, and with tests/refusals.c compiled."""
+    """Writes a folder for `sys.path` with kp without patches, and with tests/refusals.c compiled."""
     new = out / "new"
     shutil.rmtree(new, ignore_errors=True)
     info = new / f"kp-{settings.KOMPUTE}.dist-info"
@@ -497,16 +497,14 @@ def write_for_tests(module: bytes, found: Python, python: Path, out: Path) -> No
 
 
 def main() -> None:
-    """Builds what the arguments say."""
+    """Builds what the arguments ask for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="the folder of what is built")
     parser.add_argument("--platforms", nargs="+", choices=PLATFORMS, default=[*PLATFORMS], help="which; default: all")
     parser.add_argument("--pythons", nargs="+", default=[*PYTHONS], help="which; default: all that are found")
     parser.add_argument("--here", action="store_true", help="only the wheel for this Python and machine")
-    parser.add_argument(
-        "--built", type=Path, help="a folder with wheels of the same sources, which are taken from there"
-    )
-    parser.add_argument("--tests", action="store_true", help="and what only tests need, for the same")
+    parser.add_argument("--built", type=Path, help="a folder with wheels of the same sources, which are copied")
+    parser.add_argument("--tests", action="store_true", help="also what only tests need")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
 
@@ -520,7 +518,7 @@ def main() -> None:
     if not pythons:
         sys.exit("There is no Python with headers (Debian: libpython3-dev)")
     if missing:
-        # Not a fault: others are there.
+        # No error, because others are there.
         print(
             f"Wheels for Python {', '.join(pythons)}; none for {', '.join(missing)}, which are not on PATH with "
             "Python.h, nor in pythons.txt and Debian",
@@ -541,7 +539,7 @@ def main() -> None:
         if not arguments.here:
             write_sdist(tree, info, out / "source")
         for name in [f"manylinux_{platform.machine()}"] if arguments.here else arguments.platforms:
-            those = [found for found in pythons.values() if not taken(found, PLATFORMS[name], arguments.built, out)]
+            those = [found for found in pythons.values() if not copied(found, PLATFORMS[name], arguments.built, out)]
             for built, module in build(tree, python, name, those, plain=plain).items():
                 if plain:
                     write_for_tests(module, built, python, out)

@@ -333,16 +333,16 @@ def test_a_module_that_needs_more_than_its_platform_has(recipe, platform, module
         recipe.check(module, recipe.PLATFORMS[platform])
 
 
-def test_wheels_that_were_built_are_taken(recipe, tmp_path, capsys):
+def test_wheels_that_were_built_are_copied(recipe, tmp_path, capsys):
     found, platform = recipe.Python("3.11", tmp_path), recipe.PLATFORMS["manylinux_x86_64"]
     name = f"dmlgpu_kp-{recipe.settings.VERSION}-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.whl"
     built, out = tmp_path / "built", tmp_path / "out"
     built.mkdir(), out.mkdir()
-    assert not recipe.taken(found, platform, None, out)
-    assert not recipe.taken(found, platform, built, out)
+    assert not recipe.copied(found, platform, None, out)
+    assert not recipe.copied(found, platform, built, out)
     (built / name).write_text("wheel")
-    assert recipe.taken(found, platform, built, out)
-    assert not recipe.taken(recipe.Python("3.13", tmp_path), platform, built, out)
+    assert recipe.copied(found, platform, built, out)
+    assert not recipe.copied(recipe.Python("3.13", tmp_path), platform, built, out)
     assert (out / name).read_text() == "wheel"
     assert capsys.readouterr().out == f"{out / name} was built before\n"
 
