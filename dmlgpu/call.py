@@ -185,7 +185,7 @@ def _over_axes(
     *results: Type,
     fill: float | None = None,
 ) -> Call:
-    """The call of an operator on x, or on x with an added dimension; `fill` is the result if x is empty, if any."""
+    """The call of an operator on x, or on x with an added dimension; `fill`: the result for empty x, None: an error."""
     name, axes, shape = type(desc).__name__, desc.axes, x.shape
     keepdims = flag(name, "keepdims", keepdims)
     sizes = tuple([1 if i in axes else size for i, size in enumerate(shape) if keepdims or i not in axes])
@@ -283,7 +283,7 @@ def cumulative(
 
 
 def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) -> tuple[Type, Type]:
-    """The types in which NumPy's function of this name computes, and returns; a narrower one keeps the lowest bits."""
+    """The type in which NumPy's function of this name computes, and its result's: the lowest bits, if narrower."""
     input_types = [data_type.numpy for data_type in REDUCE_TYPES[function]["input_tensor"]]
     widened = [data_type for data_type in SELECTED_TYPES if _wide(data_type.numpy) in input_types]
     allowed = [data_type.numpy for data_type in widened] + [np.dtype(bool)] * (np.dtype(np.uint8) in input_types)

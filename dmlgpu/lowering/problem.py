@@ -140,6 +140,7 @@ class Windows(_OverWindows):
             return None
 
         def dims(strides: Sequence[int]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+            """The merged dimensions of the outputs, and of a window."""
             spatial = [*zip(self.along, strides[2:], strict=True)]
             outputs = [Dim(window.output_size, window.stride * stride) for window, stride in spatial]
             reduced = merged(Dim(window.window_size, window.dilation * stride) for window, stride in spatial)
@@ -148,12 +149,12 @@ class Windows(_OverWindows):
         sizes = (*source.sizes[:2], *[window.size for window in self.along])
         # The test is the same for addresses and for indices, which are the addresses in a packed tensor.
         kept, reduced = dims((*source.element_strides[:2], *self.stride))
-        numbers, numbered = dims([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
-        together = (Dim(elements, 1),)
-        apart = len(numbers) < 2 and all(dim.stride >= together[0].size for dim in numbers)
-        if not (reduced == numbered == together and apart):
+        kept_indices, reduced_indices = dims([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
+        contiguous = (Dim(elements, 1),)
+        disjoint = len(kept_indices) < 2 and all(dim.stride >= elements for dim in kept_indices)
+        if not (reduced == reduced_indices == contiguous and disjoint):
             return None
-        return Axes(kept, reduced, sum(dim.stride for dim in numbers), are_windows=True)
+        return Axes(kept, reduced, sum(dim.stride for dim in kept_indices), are_windows=True)
 
 
 @dataclass(frozen=True)

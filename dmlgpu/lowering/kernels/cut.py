@@ -310,12 +310,12 @@ class PartKernel(Kernel):
     def _first(self, outputs: range) -> range:
         """The first outputs that a part may have: in one segment of each output tensor."""
         rules, begin = self.rules, outputs.start
-        starts_well = begin % rules.step == 0
-        most = (starts_well and rules.outputs_without_partials) or rules.outputs_with_partials
+        at_step = begin % rules.step == 0
+        most = (at_step and rules.outputs_without_partials) or rules.outputs_with_partials
         bounds = (rules.boundary, *(output.segment_size for output in self.problem.outputs))
         ends = [(begin // bound + 1) * bound for bound in bounds]
         end = min(outputs.stop, begin + min(most, _MAX_OUTPUTS), *ends)
-        end = end if starts_well else min(end, rules.next(begin))
+        end = end if at_step else min(end, rules.next(begin))
         return range(begin, end if end == outputs.stop else rules.end(begin, end))
 
     def _alike(self, outputs: range) -> range:
