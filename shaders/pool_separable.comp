@@ -62,22 +62,22 @@ layout(constant_id = 23) const uint STRIDE_HEIGHT = 1;
 #endif
 // clang-format on
 
-// A temporary has STATES_PER_VECTOR states in a vector. PUT_STATE sets state `i` of a local array of words;
-// GET_STATE loads state `i` of a vector.
+// A temporary has RESULTS_PER_VECTOR results in a vector. PUT_RESULT sets result `i` of a local array of words;
+// GET_RESULT loads result `i` of a vector.
 #ifndef HAS_INDEX
-const uint WORDS_OF_STATE = STATE_WORDS;
-#define PUT_STATE(words, i, state) STORE_STATE(words, (i) * STATE_WORDS, state)
-#define GET_STATE(state, vector, i, index) LOAD_STATE(state, vector, (i) * STATE_WORDS)
+const uint RESULT_WORDS = STATE_WORDS;
+#define PUT_RESULT(words, i, state) STORE_STATE(words, (i) * STATE_WORDS, state)
+#define GET_RESULT(state, vector, i, index) LOAD_STATE(state, vector, (i) * STATE_WORDS)
 #elif BITS < 32
-const uint WORDS_OF_STATE = 1;
-#define PUT_STATE(words, i, state) (words)[i] = value_of(state, 0);
-#define GET_STATE(state, vector, i, index) state = state_of(operand_of((vector)[i]), index);
+const uint RESULT_WORDS = 1;
+#define PUT_RESULT(words, i, state) (words)[i] = value_of(state, 0);
+#define GET_RESULT(state, vector, i, index) state = state_of(operand_of((vector)[i]), index);
 #else
-const uint WORDS_OF_STATE = WORDS_PER_ELEMENT;
-#define PUT_STATE(words, i, state) PUT(words, i, value_of(state, 0))
-#define GET_STATE(state, vector, i, index) state = state_of(operand_of(element_of(vector, i)), index);
+const uint RESULT_WORDS = WORDS_PER_ELEMENT;
+#define PUT_RESULT(words, i, state) PUT(words, i, value_of(state, 0))
+#define GET_RESULT(state, vector, i, index) state = state_of(operand_of(element_of(vector, i)), index);
 #endif
-const uint STATES_PER_VECTOR = 4 / WORDS_OF_STATE;
+const uint RESULTS_PER_VECTOR = 4 / RESULT_WORDS;
 
 // COLUMNS: number of neighbouring lines that an invocation computes together: those of a vector, or with WORDS those
 // whose outputs share a word. GROUP: number of windows that it stores together.
@@ -86,11 +86,11 @@ const uint COLUMNS = 1, GROUP = SIDE_BY_SIDE ? 4 : 1;
 #elif defined(WORDS)
 const uint COLUMNS = ELEMENTS_PER_WORD, GROUP = COLUMNS;
 #else
-const uint COLUMNS = STATES_PER_VECTOR, GROUP = COLUMNS;
+const uint COLUMNS = RESULTS_PER_VECTOR, GROUP = COLUMNS;
 #endif
-const uint COLUMN_WORDS = COLUMNS * WORDS_OF_STATE;
-const uint TEMPORARY_WORDS = GROUP * WORDS_OF_STATE;
-const uint GROUP_WORDS = (GROUP * BITS + 31) / 32;
+const uint COLUMN_WORDS = COLUMNS * RESULT_WORDS;
+const uint TEMPORARY_WORDS = GROUP * RESULT_WORDS;  // of a group in a temporary
+const uint OUTPUT_WORDS = (GROUP * BITS + 31) / 32;  // of a group in the outputs
 layout(set = 0, binding = 2) buffer Values { uint values[]; };  // or the temporary
 layout(set = 0, binding = 2) buffer ValueVectors { uvec4 value_vectors[]; };
 layout(set = 0, binding = 3) writeonly buffer Indices { uint indices[]; };
@@ -197,7 +197,7 @@ struct Tile {
     uint outer;
     uint line;        // where its first line begins in the buffer, in elements, or in vectors of COLUMNS
     uint index_base;  // ROWS: the index of this line's first element
-    uint vector;      // else: of columns, from column `column` of row `row` of the temporary at one position on
+    uint vector;      // else: its COLUMNS lines as a vector at one position, which begins with this row and column
     uint row;
     uint column;
     // Elements of a window that count for an average, or elements that share a gradient, along the other dimensions.
@@ -320,7 +320,7 @@ void load(out State states[COLUMNS], Tile tile, int position, bool counts)
     uvec4 vector = source_vectors[at];
 #endif
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-        GET_STATE(states[c], vector, c, inside)
+        GET_RESULT(states[c], vector, c, inside)
         if (!is_element)
             states[c] = identity();
     }
@@ -345,7 +345,8 @@ State window_of(State prefix, State suffix) { return combine(prefix, suffix); }
 State prefixes[TILE][COLUMNS];
 const uint GROWN = UNROLLED == TILE ? TILE : TILE % 4 == 0 ? 4 : TILE;  // prefixes that grow() computes
 
-// Computes the first GROWN prefixes, from the last one on, which is `prefix`. It begins at position `at`.
+// Sets the first GROWN prefixes, the last one first: it is `prefix`, which begins at position `at`. Each one before it
+// has STEP elements more. Leaves both for the next call.
 void grow(Tile tile, inout State prefix[COLUMNS], inout int at)
 {
     State loaded[COLUMNS];
@@ -409,9 +410,9 @@ void grow_prefixes(Tile tile)
 void store(State group[GROUP], uint index_or_divisor[GROUP], uint number, uint left)
 {
     if (!TO_OUTPUTS) {
-        uint words[TEMPORARY_WORDS], at = number * WORDS_OF_STATE + values_base;
+        uint words[TEMPORARY_WORDS], at = number * RESULT_WORDS + values_base;
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
-            PUT_STATE(words, i, group[i])
+            PUT_RESULT(words, i, group[i])
         [[unroll]] for (uint b = 0; b < TEMPORARY_WORDS / 4; ++b)
             value_vectors[at / 4 + b] = uvec4(words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3]);
         [[unroll]] for (uint i = TEMPORARY_WORDS / 4 * 4; i < TEMPORARY_WORDS; ++i)
@@ -421,14 +422,14 @@ void store(State group[GROUP], uint index_or_divisor[GROUP], uint number, uint l
             if (i < left)
                 STORE_ELEMENT(values, number + i + values_base, value_of(group[i], index_or_divisor[i]))
     } else if (VALUES) {
-        uint words[GROUP_WORDS], at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
+        uint words[OUTPUT_WORDS], at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
             PUT(words, i, value_of(group[i], index_or_divisor[i]))
-        if (WHOLE && GROUP_WORDS % 4 == 0) {
-            [[unroll]] for (uint b = 0; b < GROUP_WORDS / 4; ++b)
+        if (WHOLE && OUTPUT_WORDS % 4 == 0) {
+            [[unroll]] for (uint b = 0; b < OUTPUT_WORDS / 4; ++b)
                 value_vectors[at / 4 + b] = uvec4(words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3]);
         } else {
-            [[unroll]] for (uint i = 0; i < GROUP_WORDS; ++i)
+            [[unroll]] for (uint i = 0; i < OUTPUT_WORDS; ++i)
                 if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left)
                     values[at + i] = words[i];
         }

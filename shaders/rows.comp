@@ -48,8 +48,8 @@ State state_of_elements(Row row)
 {
     uint size = row.end - row.begin, next = thread() * VECTOR_SIZE;
     State state = empty_from(row.first + min(next, row.last));
-    // A vector for elements from begin + next + ... on may begin before them, with element `at`. Instead of a vector past
-    // the last one, the last one is loaded, and all its elements are skipped.
+    // A vector for elements from begin + next + ... on may begin before them, with element `at`. If there is none, the
+    // last vector is loaded, and all its elements are skipped.
     for (; next < size; next += IN_FLIGHT * THREADS * VECTOR_SIZE) {
         uvec4 vectors[IN_FLIGHT];
         [[unroll]] for (uint i = 0; i < IN_FLIGHT; ++i)

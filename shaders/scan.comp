@@ -62,7 +62,7 @@ Bits last[LINES];
 Bits next_value(uint line, Bits bits, bool exclusive)
 {
     accumulate(lines[line], operand_of(bits), 0);
-    Bits before = last[line], value = TO_PARTIALS ? before : value_of(lines[line], 0);
+    Bits before = last[line], value = TO_PARTIALS ? before : value_of(lines[line], 0);  // partials need no value
     last[line] = value;
     return exclusive ? before : value;
 }
@@ -194,18 +194,18 @@ void main()
     uint next = mine.next;
     for (; next < mine.end; next += shared_item_stride()) {
         // Neighbouring items have neighbouring lines. Divisions are slow, and mostly not needed.
-        uint line = push.first_item + min(next, item_count - 1), number = 0;
+        uint line = push.first_item + min(next, item_count - 1), block_of_line = 0;
         bool is_item = next < item_count;
         if (block_count != 1) {
-            number = line / line_items;
-            line -= number * line_items;
+            block_of_line = line / line_items;
+            line -= block_of_line * line_items;
         }
         uint inner = line * LINES, outer = 0;
         if (inner_size != push.line_count) {
             outer = inner / inner_size;
             inner -= outer * inner_size;
         }
-        uint begin = number * block_size, state = (outer * push.state_outer + number) * STATE_WORDS;
+        uint begin = block_of_line * block_size, state = (outer * push.state_outer + block_of_line) * STATE_WORDS;
         state += push.partials_base + inner * state_inner;
         Block block;
         block.count = min(block_size, push.element_count - begin);

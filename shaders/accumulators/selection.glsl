@@ -35,12 +35,11 @@ Bits integer_key(Bits number)
 #if BITS == 64
 const uint INFINITY = 0x7FF00000u;  // the high word
 
-// Like radix_key() for fewer bits, below: INFINITY << 32, plus or minus the magnitude. `negative` is all ones if the
-// magnitude is subtracted, since -x = (x ^ ~0) + 1: the 1 carries to the high word if the low one is 0.
+// The key of a float is SIGN << 32 plus or minus its magnitude, or the highest one for NaN. To subtract, as -x is
+// (x ^ ~0) + 1, `negative` is all ones; the 1 carries to the high word if the low one is 0.
 Bits radix_key(Bits bits)
 {
-    uint low = bits.x, high = bits.y & ~SIGN, positive = bits.y >> 31, negative = 0 - positive;
-    positive -= 1;
+    uint low = bits.x, high = bits.y & ~SIGN, sign = bits.y >> 31, negative = 0 - sign, positive = sign - 1;
     negative = MINIMUM ? positive : negative;
     uint has_low = min(low, 1), carry = negative & (1 - has_low);
     uvec2 number = uvec2((low ^ negative) - negative, (high ^ negative) + carry + SIGN), highest = uvec2(0xFFFFFFFFu);

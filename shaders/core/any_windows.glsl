@@ -77,6 +77,7 @@ void read_push()
     source_count = push.source_count;
     uint cut = push.cut, split_size = push.split_size;
     split_begin = push.split_begin;
+    // One step along each dimension before the cut, all steps along each after it.
     split_sizes = uvec3(cut == 0 ? split_size : 1,
                         cut == 1       ? split_size
                             : cut == 0 ? window_size.y

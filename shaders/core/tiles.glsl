@@ -7,7 +7,7 @@ struct Tiles {
     uint width;          // outputs of a tile in each row
     uint height;         // rows of a tile; the last tiles of a slab may have fewer
     uint first_row;      // of this dispatch
-    uint rows;           // rows of a slab in this dispatch
+    uint slab_rows;      // rows of a slab in this dispatch
     uint tile_rows;
     uint tiles_per_row;
     uint count;
@@ -15,10 +15,10 @@ struct Tiles {
 
 Tiles tiles_of(uvec3 size, uint width, uint height, uint first_output, uint output_count)
 {
-    uint row_count = output_count / size.z, rows = min(size.y, row_count);
-    uint tile_rows = (rows - 1) / height + 1, tiles_per_row = (size.z - 1) / width + 1;
-    uint count = row_count / rows * tile_rows * tiles_per_row;
-    return Tiles(size, width, height, first_output / size.z, rows, tile_rows, tiles_per_row, count);
+    uint row_count = output_count / size.z, slab_rows = min(size.y, row_count);
+    uint tile_rows = (slab_rows - 1) / height + 1, tiles_per_row = (size.z - 1) / width + 1;
+    uint count = row_count / slab_rows * tile_rows * tiles_per_row;
+    return Tiles(size, width, height, first_output / size.z, slab_rows, tile_rows, tiles_per_row, count);
 }
 
 // A tile has rows `row` to `end` - 1, counted over all slabs. Row `row` is row `top` of its slab.
@@ -35,10 +35,10 @@ Tile tile_number(uint item, Tiles tiles)
 {
     uint tile_row = item / tiles.tiles_per_row, left = (item - tile_row * tiles.tiles_per_row) * tiles.width;
     uint slab_number = tile_row / tiles.tile_rows;  // counted in this dispatch, like tile_row
-    uint first = tiles.first_row + slab_number * tiles.rows;
+    uint first = tiles.first_row + slab_number * tiles.slab_rows;
     uint row = first + (tile_row - slab_number * tiles.tile_rows) * tiles.height;
     uint slab = row / tiles.size.y, plane = slab / tiles.size.x;
-    uint end = min(row + tiles.height, first + tiles.rows);
+    uint end = min(row + tiles.height, first + tiles.slab_rows);
     return Tile(plane, slab - plane * tiles.size.x, row - slab * tiles.size.y, left, row, end);
 }
 
