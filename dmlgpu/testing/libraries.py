@@ -19,12 +19,12 @@ Rules = Mapping[tuple[str, str], str]
 
 
 class LibraryError(Exception):
-    """There is no such library; the message says which there are."""
+    """There is no such library; the message lists the libraries."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What a pooling has beside its input."""
+    """The windows of a pooling."""
 
     size: tuple[int, ...]
     strides: tuple[int, ...]
@@ -38,7 +38,7 @@ class Window:
 
     @property
     def padding(self) -> list[tuple[int, int]]:
-        """Before and after, for each spatial dimension."""
+        """Pairs (before, after), for each spatial dimension."""
         return list(zip(self.start_padding, self.end_padding, strict=True))
 
 
@@ -51,21 +51,21 @@ class Library:
     """
 
     imports = "import numpy as np"
-    """Statements, one line each, before all programs."""
+    """Lines that every program begins with."""
     version = "np.__version__"
-    """An expression."""
+    """Expression for the version of the library."""
     from_numpy = "{}"
-    """An expression that makes the library's array of NumPy's."""
+    """Expression that converts an array of NumPy to one of the library."""
     to_numpy = "result"
-    """An expression that makes an array of NumPy of the library's, `result`."""
+    """Expression that converts `result`, an array of the library, to one of NumPy."""
     folders: tuple[str, ...] = ()
-    """Where modules are that `imports` names."""
+    """Folders with the modules that `imports` names."""
     plane_indices = False
     """Whether indices of pooling count within a plane (H, W), not in the whole tensor."""
     promises: ClassVar[Rules] = {}
-    """By function and outcome, the text of a document by which the oracle's value is right."""
+    """Quotations of documents that make the oracle's value right, by function and outcome."""
     disclaimers: ClassVar[Rules] = {}
-    """The same of what leaves the value open. For all functions (""): NaN, and of inputs, subnormals and infinities."""
+    """Those that leave the value open. For all functions (""), about NaN, and subnormals and infinities of inputs."""
 
     def reduce(self, function: str, x: Array, axes: tuple[int, ...], *, last: bool) -> str | None:
         """A reduction over axes.
@@ -88,7 +88,7 @@ class Library:
         """A pooling of (N, C, H, W) or (N, C, D, H, W); `function` is max, average or lp."""
 
     def pool_grad(self, function: str, x: Array, window: Window) -> str | None:
-        """The gradient of a pooling for x, by `gradient`, which has an element for each window."""
+        """The gradient of a pooling for x; `gradient` has an element for each window."""
 
     def quantized_pool(self, x: Array, window: Window, parameters: Mapping[str, Array], dtype: str) -> str | None:
         """The average pooling of quantized elements.
@@ -145,7 +145,7 @@ class Numpy(Library):
     }
     module = "np"
     cumulative_names: ClassVar[Mapping[str, str]] = {"sum": "cumsum", "product": "cumprod"}
-    """Of those without initial values."""
+    """Names of cumulative functions without initial values."""
 
     def reduce(self, function: str, x: Array, axes: tuple[int, ...], *, last: bool) -> str | None:
         if function in ("argmax", "argmin") and not last and (len(axes) == 1 or len(axes) == x.ndim):

@@ -18,7 +18,7 @@ from dmlgpu.testing.libraries import Library
 from dmlgpu.testing.trials import Trial, arguments, subnormal, trial_of
 
 SAME, REFUSED, CRASHED = "same", "refused", "crashed"
-# From the worst on: a case with several has the first.
+# The worst first: it is the outcome of a case with several differences.
 DIFFERENCES = ("value", "NaN", "tie", "sign of zero", "rounding")
 OUTCOMES = (SAME, *DIFFERENCES, REFUSED, CRASHED)
 # What a result is, the elements of it, and whether no document can make either value right.

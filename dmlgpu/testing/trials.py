@@ -50,11 +50,11 @@ class Trial:
     make: Callable[[], Mapping[str, Array]]
     oracle: Callable[[Mapping[str, Array]], tuple[Array, ...] | None]
     desc: dmlgpu.OperatorDesc | None = None
-    """Canonical; None: no descriptor describes the call."""
+    """Canonical descriptor of the call; None: it has none."""
 
     @cached_property
     def inputs(self) -> Mapping[str, Array]:
-        """By their names in the program."""
+        """The inputs, by their names in the program."""
         return self.make()
 
     @cached_property
