@@ -17,7 +17,7 @@
 // The invocation moves down by one row of windows at a time, and writes the rows of outputs up to the next row of
 // windows. A ring has the ROWS rows of windows that can cover these: the last one, and those above. In a volume, each
 // row has the windows of all DEPTHS that can cover an output. With SHARES the ring has sums of the gradients for an
-// output from the windows of a row, of all depths.
+// output from the windows of a row, of all depths; else the windows' maxima and, unless SEARCHED, their gradients.
 
 #define SMALL_WINDOWS
 #include "core/gradients.glsl"
@@ -36,6 +36,9 @@ layout(constant_id = 15) const uint PHASE_WIDTH = 0;
 layout(constant_id = 16) const uint TILE_WIDTH = 8;
 layout(constant_id = 17) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
 layout(constant_id = 18) const bool WHOLE_VECTORS = false;  // tiles, and rows of outputs, consist of vectors
+#ifndef SHARES
+layout(constant_id = 19) const bool SEARCHED = false;  // add only the gradients that an output gets, in a loop
+#endif
 // clang-format on
 
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
@@ -82,8 +85,8 @@ Operand gradient_of(WindowRow row, uint c)
 }
 
 // The ring; load_row(), which moves it up in depth d and loads its last row; value_at(), the value of output k of a
-// row, element `number`. The row of outputs is row `at` of the windows of the ring's last row. Arrays are global:
-// GLSL copies array arguments.
+// row, element `number`. The row of outputs is row `at` of the windows of the ring's last row; begin_row() comes before
+// it, with the number of its first output and the ring's first row. Arrays are global: GLSL copies array arguments.
 
 #ifdef SHARES
 
@@ -137,6 +140,8 @@ void load_row(uint d, bool covers, uint plane, uint z, uint y, uint column)
         sums[LAST_ROW + i] = sum_of_row(d, i);
 }
 
+void begin_row(uint number, uint at, WindowRow first) {}
+
 Bits value_at(uint number, uint at, uint k)
 {
     State state = identity();
@@ -171,19 +176,21 @@ void load_row(uint d, bool covers, uint plane, uint z, uint y, uint column)
     // Counted from 0: Mesa 25 does not unroll a loop that begins at `first`, and keeps the arrays in memory.
     [[unroll]] for (uint i = 0; i < (ROWS - 1) * COLUMNS; ++i) {
         winners[first + i] = winners[first + i + COLUMNS];
-        gradients[first + i] = gradients[first + i + COLUMNS];
+        if (!SEARCHED)
+            gradients[first + i] = gradients[first + i + COLUMNS];
     }
     WindowRow row = window_row(covers, plane, z, y, column);
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
         bool is_window = has_window(row, c);
         uint winner = maximum_at(is_window ? row.number + c + maxima_base : 0);
         winners[last + c] = is_window ? winner : NONE;
-        gradients[last + c] = gradient_of(row, c);
+        if (!SEARCHED)
+            gradients[last + c] = gradient_of(row, c);
     }
 }
 
 // The windows that can cover an output, in row-major order: rows * MOST_COLUMNS + their number in the row.
-const uint MOST = DEPTHS * ROWS * MOST_COLUMNS;
+const uint MOST = DEPTHS * ROWS * MOST_COLUMNS, WORDS = (MOST + 31) / 32;
 
 // Whether window i of these can cover output k of a row.
 bool may_cover(uint i, uint k)
@@ -204,7 +211,7 @@ bool is_winner(uint number, uint at, uint i, uint k)
     return winners[in_ring(i, k)] == number && (i / MOST_COLUMNS % ROWS > 0 || first_covers(at));
 }
 
-Bits value_at(uint number, uint at, uint k)
+State gathered(uint number, uint at, uint k)
 {
     State state = identity();
     bool first = true;
@@ -219,16 +226,68 @@ Bits value_at(uint number, uint at, uint k)
             first = false;
         }
     }
-    return value_of(state, 1);
+    return state;
 }
+
+// With SEARCHED, for each output of a row: WORDS words, with a bit for each window whose gradient it gets; its value.
+uint hits[TILE_WIDTH * WORDS];
+Bits results[TILE_WIDTH];
+
+// Adds the gradients of the first output in `hits`. Window 0 has the gradient at `address`.
+State sum_of_hits(uint address)
+{
+    State state = identity();
+    while (true) {
+        uint bits = hits[0], word = 0;
+        [[unroll]] for (uint i = 1; i < WORDS; ++i) {
+            word = bits == 0 ? i : word;
+            bits = bits == 0 ? hits[i] : bits;
+        }
+        if (bits == 0)
+            break;
+        uint window = word * 32 + findLSB(bits), row = window / MOST_COLUMNS, c = window - row * MOST_COLUMNS;
+        uint distance = row / ROWS * stride.x + row % ROWS * stride.y + c * stride.z;
+        accumulate(state, operand_of(LOAD(source, address + distance)), 0);
+        [[unroll]] for (uint i = 0; i < WORDS; ++i)
+            hits[i] = i == word ? bits & (bits - 1) : hits[i];
+    }
+    return state;
+}
+
+void begin_row(uint number, uint at, WindowRow first)
+{
+    if (!SEARCHED)
+        return;
+    [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
+        [[unroll]] for (uint i = 0; i < WORDS; ++i)
+            hits[k * WORDS + i] = 0;
+        [[unroll]] for (uint i = 0; i < MOST; ++i) {
+            if (may_cover(i, k))
+                hits[k * WORDS + i / 32] |= is_winner(number + k, at, i, k) ? 1u << i % 32 : 0;
+        }
+    }
+    // Not unrolled: Mesa unrolls no loop around another one that stays. So the words of the next outputs move up.
+    [[dont_unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
+        uint column = BEFORE + (k + PHASE_WIDTH) / STRIDE_WIDTH - (MOST_COLUMNS - 1);
+        Bits result = value_of(sum_of_hits(first.address + column * stride.z), 1);
+        [[unroll]] for (uint i = 0; i < (TILE_WIDTH - 1) * WORDS; ++i)
+            hits[i] = hits[i + WORDS];
+        [[unroll]] for (uint i = 0; i < TILE_WIDTH - 1; ++i)
+            results[i] = results[i + 1];
+        results[TILE_WIDTH - 1] = result;
+    }
+}
+
+Bits value_at(uint number, uint at, uint k) { return SEARCHED ? results[k] : value_of(gathered(number, at, k), 1); }
 
 #endif
 
 // Writes a row of outputs: from element `number` on, which has `left_over` - 1 after it in its row. It is row `at` of
 // the windows of the ring's last row.
-void store_row(uint number, uint left_over, uint at)
+void store_row(uint number, uint left_over, uint at, WindowRow first)
 {
     uint words[4];
+    begin_row(number, at, first);
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         Bits value = value_at(number + k, at, k);
         STORE_OF_TILE(values, value_vectors, words, k, number + k + values_base, value, k < left_over)
@@ -260,8 +319,9 @@ void main()
             }
             if (i < above)
                 continue;
+            WindowRow first = window_row(true, tile.plane, last_depth - (DEPTHS - 1), y - (ROWS - 1), column);
             for (; at < STRIDE_HEIGHT && row < tile.end; ++at, ++row)
-                store_row(row * size.z + tile.left, size.z - tile.left, at);
+                store_row(row * size.z + tile.left, size.z - tile.left, at, first);
             at = 0;
         }
     }

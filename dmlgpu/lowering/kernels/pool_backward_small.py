@@ -26,9 +26,12 @@ _FEW_ADDITIONS = 33
 _WIDTH = 8
 # The longest stride and the largest window along a dimension.
 _LONGEST_STRIDE, _LARGEST_WINDOW = 8, 64
-# Maximum of additions per row of a tile for maxima, which are unrolled: three outputs of 9x9 windows. lavapipe
-# (Mesa 25) compiles these in 0.6 s.
-_ADDITIONS = 256
+# Maximum of windows over an output that adds the gradient of each, or 0. With more, an output loops over the windows
+# whose maximum it is: finding these takes 3 instructions for each window, an addition 20.
+_FEW_WINDOWS = 48
+# Maximum of additions per row of a tile for maxima, and of comparisons before such a loop, which are unrolled. lavapipe
+# (Mesa 25) compiles four outputs of 9x9 windows in a third of the time of their additions.
+_ADDITIONS, _COMPARISONS = 256, 330
 # Maximum of unrolled work per row of a tile for shares: a loaded window counts 5, an output 2, a sum of the ring 1.
 # lavapipe (Mesa 25) compiles 190 in 0.9 s.
 _UNROLLED = 190
@@ -114,12 +117,22 @@ class PoolBackwardSmall(WholeRowsKernel):
         along = self.windows.along[1]
         return (along.reach + height - 1) // along.stride + 1
 
+    @property
+    def searched(self) -> bool:
+        """Whether outputs add only the gradients that they get: SEARCHED of the shader."""
+        return self.direct.maxima is not None and self._most > _FEW_WINDOWS
+
+    @property
+    def _most(self) -> int:
+        """Maximum of windows that cover an output."""
+        return math.prod([window.overlap for window in self.windows.along])
+
     def _is_light(self, width: int) -> bool:
         """Whether the ring and the unrolled work of a tile of this width are small enough."""
         rows, columns, row = self.windows.along[1].overlap, self._columns(width), self.windows.along[2]
         if self.direct.maxima:
             ring = self.depths * rows * columns
-            unrolled, most = width * math.prod([window.overlap for window in self.windows.along]), _ADDITIONS
+            unrolled, most = self._most * width, _COMPARISONS if self.searched else _ADDITIONS
         else:
             ring = rows * ((width - 1 + self.phase) // row.stride + 1) * self._sums_of_window  # ROWS * SUMS
             unrolled, most = 5 * self.depths * columns + 2 * width + ring, _UNROLLED
@@ -149,13 +162,14 @@ class PoolBackwardSmall(WholeRowsKernel):
         tiles = self.problem.output_count // row * -(-row // self.width)
         most = tiles // step // (4 * self.limits.invocations)
         steps = even_part(-(-rows // step), most)
+        searches = self.width * (1 + self.element_count) if self.searched else 0
         while True:
             tile_height, elements = steps * step, self.element_count
             iterations = self._iterations(tile_height)
             if self.direct.maxima is None:  # an output has a share of each row that its tile adds, and adds rows
                 depth, height, width = self.direct.most
                 elements = min(elements, -(-depth * width * iterations // tile_height) + height)
-            loads = 1 + iterations * (1 + self.depths) + tile_height
+            loads = 1 + iterations * (1 + self.depths) + tile_height * (1 + searches)
             tiling = Tiling(self.width, elements, loads, height=tile_height, row=row, rows=rows)
             if steps == 1 or tiling.most_outputs(self.limits) >= self.unit:
                 return tiling
@@ -179,6 +193,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             tile_width=self.width,
             shared_words=self.shares_words,
             whole_vectors=self.width % self.vector_size == width.size % self.vector_size == 0,
+            **({"searched": self.searched} if self.direct.maxima else {}),
         )
         push = Values(**self.direct.push(part), tile_height=self.without_partials.height)
         shader = shader_of(f"pool_backward_small_{self.direct.what}", self.problem, constants)
