@@ -82,9 +82,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def is_left_out(item: pytest.Item) -> bool:
     """Whether lavapipe has run a test, and SwiftShader would find nothing new; or it alone could, and is not tested.
 
-    SwiftShader takes long to compile. It runs what its compiler or memory may do otherwise (`every_driver`), without
-    tensors, limits or copies that the host plans, which it does for all drivers alike: `test_mappings.py` has every
-    kernel there, `test_hashes.py` every type.
+    SwiftShader takes long to compile. It runs every kernel (`test_mappings.py`), every type (`test_hashes.py`), and
+    what its arithmetic, its atomics or its memory may do otherwise, all marked `every_driver`; no windows, axes,
+    tensors, limits or copies that the host plans for all drivers alike.
     """
     params = item.callspec.params if hasattr(item, "callspec") else {}
     if params.get("driver") == "lavapipe" and "lavapipe" not in DRIVERS:

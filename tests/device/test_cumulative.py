@@ -9,8 +9,6 @@ from dmlgpu.reference import reference
 from dmlgpu.reference.bounds import bounds
 from dmlgpu.testing.fills import factors
 
-pytestmark = pytest.mark.every_driver
-
 Sum, Product = CumulativeSummationOperatorDesc, CumulativeProductOperatorDesc
 INF, NAN = np.inf, np.nan
 
@@ -21,6 +19,7 @@ def same_bits(got, expected):
     assert np.signbit(got[~np.isnan(got)]).tolist() == np.signbit(expected[~np.isnan(got)]).tolist()
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize(
     ("kind", "dtype", "x", "direction", "exclusive", "expected"),
     [

@@ -24,8 +24,6 @@ from dmlgpu.lowering.lower import lower
 from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT32
 from tests.support.limits import LIMITS, limits_of
 
-pytestmark = pytest.mark.every_driver
-
 F = ReduceFunction
 EXACT = ExecutionFlags.EXACT_SUMS
 EXACT_FUNCTIONS = (F.SUM, F.AVERAGE, F.L1, F.L2, F.SUM_SQUARE)
@@ -187,6 +185,7 @@ def test_averages_over_windows_are_rounded_once(mapped, dtype, windows):
             assert compiled(x).tobytes() == expected
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("little", [0, 2.0**-40, 2.0**-60, 2.0**-80, 2.0**-140])
 def test_averages_beside_ties(mapped, little):
     x = np.float32([[[[1, 2**-24], [little, 0]]]])
@@ -194,6 +193,7 @@ def test_averages_beside_ties(mapped, little):
     verify(x, (2, 3), F.AVERAGE, mapped)
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("count", [2, 3, 7, 33, 255, 1023, 1025])
 def test_quotients_at_and_beside_ties(mapped, count):
     """Quotients of 25 bits, of which half are ties, and totals that are one more or less, or a quarter."""
@@ -251,6 +251,7 @@ def test_rows_that_windows_leave(driver, open_device, dtype, sizes, window_size,
     dmlgpu.verify(desc, x, flags=EXACT, device=device)
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize(
     ("x", "expected"),
     [

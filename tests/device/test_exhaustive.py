@@ -10,8 +10,6 @@ from dmlgpu.tools import exhaustive
 from dmlgpu.tools.exhaustive import TYPES, Section, ascending, sections
 from tests.support.limits import PLANNED
 
-pytestmark = pytest.mark.every_driver
-
 # One in so many sections of 32 bits is checked, besides those where bits change in kind.
 THINNED = 2048
 
@@ -26,6 +24,7 @@ def kept(data_type) -> list[Section]:
     return [*thorough, *every[len(thorough) :: THINNED]]
 
 
+@pytest.mark.every_driver
 @each_type()
 def test_patterns_are_in_order(device, data_type):
     for section in kept(data_type):

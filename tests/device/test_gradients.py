@@ -32,8 +32,6 @@ from dmlgpu.testing.cases import FLOAT16, FLOAT32, GRADIENTS, INT64, UINT32, UIN
 from tests.support.limits import LIMITS, by_ranges
 from tests.support.plans import computed
 
-pytestmark = pytest.mark.every_driver
-
 GRADIENT = np.array([[1, 2], [3, 4]], np.float32)
 
 
@@ -53,6 +51,7 @@ def test_padding_has_a_share_only_where_it_is_included(any_device):
     assert included.tolist() == [[0.25, 0.5, 0.5], [0.75, 1, 1], [0.75, 1, 1]]
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_the_first_of_equal_elements_and_the_first_nan_have_it(any_device, dtype):
     x = np.array([[2, 2, 2, np.nan, 5, np.nan]], dtype)
@@ -73,6 +72,7 @@ def test_elements_of_no_window_are_zero(any_device):
     assert not np.signbit(got).any()
 
 
+@pytest.mark.every_driver
 def test_infinities_and_nan_propagate(any_device):
     inf, nan = np.inf, np.nan
     gradient = np.array([[inf, 1, -inf, nan, 2]], np.float32)

@@ -14,8 +14,6 @@ from dmlgpu.lowering.problem import problems_of
 from dmlgpu.testing.cases import CASES, FLOAT32, FLOAT64, UINT8, arg_desc, pool_desc
 from tests.support.limits import LIMITS, LOWERED
 
-pytestmark = pytest.mark.every_driver
-
 argmax = functools.partial(arg_desc, ArgmaxOperatorDesc)
 ROWS = argmax(FLOAT32, (30, 50), [1])
 COLUMNS = argmax(FLOAT32, (30, 50), [0])

@@ -18,8 +18,6 @@ from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
 from dmlgpu.testing.fills import arranged, small
 from tests.support.limits import LIMITS, LOWERED
 
-pytestmark = pytest.mark.every_driver
-
 F = ReduceFunction
 VALUES = [function for function, types in REDUCE_TYPES.items() if types is not ARG_TYPES]
 ARITHMETIC = [function for function in VALUES if function not in (F.MAX, F.MIN)]
@@ -69,6 +67,7 @@ def test_any_number_of_elements(mapped, function):
 # Values
 
 
+@pytest.mark.every_driver
 @by_float
 @pytest.mark.parametrize(
     ("function", "x", "expected"),
@@ -122,6 +121,7 @@ def test_values(device, dtype, function, x, expected):
     assert np.isclose(got[0], expected, rtol=2 * np.finfo(dtype).eps, atol=2e-6, equal_nan=True)
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize(
     ("function", "x", "expected"),
     [
@@ -145,6 +145,7 @@ def test_values_at_the_ends_of_float32(device, function, x, expected):
     assert got[0] == pytest.approx(expected, rel=1e-6, abs=2e-45)
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("data_type", [INT32, UINT32, INT64, UINT64], ids=lambda data_type: data_type.name.lower())
 def test_integers_wrap(any_device, data_type):
     info = np.iinfo(data_type.numpy)
@@ -161,6 +162,7 @@ def test_integers_wrap(any_device, data_type):
         assert (int(got) - exact) % 2**data_type.bits == 0
 
 
+@pytest.mark.every_driver
 def test_every_float16_is_read_and_written(any_device):
     """A sum of one element is the element; a sum with 0 in float32 is rounded to the nearest, as NumPy does."""
     bits = np.arange(1 << 16, dtype=np.uint16)
@@ -225,6 +227,7 @@ def test_infinities_and_nan_have_no_room(function):
     assert (bound[np.isfinite(value)] < 1e-5).all()
 
 
+@pytest.mark.every_driver
 def test_roots_and_quotients_are_mostly_right_to_the_last_bit(device):
     """A driver's own may be wrong by several units; ours are corrected."""
     x = np.random.default_rng(0).uniform(0.5, 2, (4000, 3)).astype(np.float32)
@@ -234,6 +237,7 @@ def test_roots_and_quotients_are_mostly_right_to_the_last_bit(device):
         assert np.mean(got == expected.astype(np.float32)) > 0.9
 
 
+@pytest.mark.every_driver
 @by_float
 @pytest.mark.parametrize("function", ARITHMETIC, ids=lambda function: function.name)
 def test_long_rows_and_columns_keep_to_their_bounds(any_device, function, dtype):

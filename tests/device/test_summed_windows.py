@@ -23,8 +23,6 @@ from tests.support.limits import LIMITS as MAPPED
 from tests.support.limits import by_ranges, gpu_of_eight, limits_of
 from tests.support.plans import computed
 
-pytestmark = pytest.mark.every_driver
-
 IMAGE = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float32)
 
 
@@ -56,6 +54,7 @@ def test_norms_are_of_absolute_values(any_device, p):
     assert got.reshape(-1)[0] == pytest.approx((3**p + 4**p + 1 + 2**p) ** (1 / p), rel=3e-7)
 
 
+@pytest.mark.every_driver
 def test_norms_of_large_powers(any_device):
     x = np.array([[0.5, 1, 0.25, 1]], np.float32)
     assert lp_pooling(x, (1, 2), p=1000, strides=(1, 2), device=any_device).tolist() == [[1, 1]]
@@ -199,6 +198,7 @@ def test_short_windows_are_no_rows():
         assert lower(pool_desc(FLOAT32, (1, 2, 4, 8), (4, 8)), limits).dispatches[0].shader.variant.startswith("rows")
 
 
+@pytest.mark.every_driver
 def test_special_values(any_device):
     x = np.array([[1, np.inf, -np.inf, np.nan, 2, 3]], np.float32)
     got = average_pooling(x, (1, 2), device=any_device)
@@ -241,6 +241,7 @@ def test_an_earlier_descriptor_is_the_later_one_without_dilation():
         AveragePoolingOperatorDesc.of(source, (2, 2), dilations=(1, 1))
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("window", [1, (1, 2), (2, 1), 3])
 def test_the_average_of_negative_zeros_is_positive(any_device, dtype, window):
@@ -256,6 +257,7 @@ def test_an_integer_flag_of_numpy_is_a_bool():
     assert eval(repr(desc), vars(dmlgpu)) == desc
 
 
+@pytest.mark.every_driver
 def test_sums_that_leave_the_range_on_their_way(any_device):
     """An infinity or NaN, by the order of additions; exact ones come back."""
     x = np.float32([[3e38, 3e38, -3e38, -3e38]])

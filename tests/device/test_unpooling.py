@@ -23,8 +23,6 @@ from dmlgpu.testing.fills import any_bits, arranged
 from tests.support.drivers import discrete, opened_as
 from tests.support.limits import LOWERED, limits_of
 
-pytestmark = pytest.mark.every_driver
-
 
 def test_elements_go_where_max_pooling_found_them(any_device):
     x = np.random.default_rng(0).permutation(2 * 3 * 8 * 10).reshape(2, 3, 8, 10).astype(np.float32)
@@ -41,6 +39,7 @@ def test_the_last_of_several_elements_stays(any_device):
     assert max_unpooling(x, indices, (2, 3), device=any_device).tolist() == [[1, 6, 8], [0, 0, 2]]
 
 
+@pytest.mark.every_driver
 def test_the_last_of_elements_stays_whatever_is_written_first(driver, open_device):
     """Two for each place, far from each other, and invocations that go through ranges side by side."""
     device = open_device(driver.index, dataclasses.replace(limits_of(driver, "CPU"), simd_width=1))
@@ -52,6 +51,7 @@ def test_the_last_of_elements_stays_whatever_is_written_first(driver, open_devic
     assert np.array_equal(got.reshape(-1), expected)
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.uint32, ">i8", ">u8"])
 def test_indices_out_of_range_are_left_out(any_device, dtype):
     """All 64 bits count: 2^32 is not 0."""

@@ -40,8 +40,6 @@ from dmlgpu.testing.fills import distinct, least, ties
 from tests.support.limits import gpu_of_eight, limits_of
 from tests.support.plans import check, computed
 
-pytestmark = pytest.mark.every_driver
-
 STRIDES, PADDINGS, DILATIONS = (1, 2, 3), (0, 1, 2), (1, 2, 3)
 # (stride, start padding, end padding, dilation) of one dimension, a third of all with each end padding.
 DIMENSIONS = [
