@@ -49,7 +49,6 @@ def item(marked, fixtures=(), **params):
         (False, (), {}),
         (True, (), {"any_device": "lowered-limits"}),
         (True, (), {"mapped": "split", "kind": 1}),
-        (True, (), {"mapped": "CPU-16"}),
         (True, (), {"mapping": "CPU-1"}),
         (True, ("driver", "lowered_devices"), {"case": None}),
         (True, ("driver", "cooperating"), {"case": None}),

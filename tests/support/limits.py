@@ -23,7 +23,7 @@ LOWERED = Limits(
     gathers=True,
 )
 # The mapping of a CPU depends on the number of its cores: this machine's, and others.
-CORES = {f"CPU-{cores}": cores for cores in (1, 16, 256)}
+CORES = {f"CPU-{cores}": cores for cores in (1, 256)}
 MAPPINGS = ("CPU", *CORES, "GPU", "split")
 
 
