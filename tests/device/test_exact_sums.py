@@ -45,8 +45,8 @@ def any_finite(dtype, count, random):
 def cancelling(dtype, count, random):
     """Elements and their opposites: all but a few, small ones, go."""
     half = any_finite(dtype, count // 2, random)
-    rest = random.standard_normal(count - 2 * len(half)).astype(dtype)
-    return random.permutation(np.concatenate([half, -half, rest]))
+    few = random.standard_normal(count - 2 * len(half)).astype(dtype)
+    return random.permutation(np.concatenate([half, -half, few]))
 
 
 def ties(dtype, count, random):
@@ -136,13 +136,13 @@ def test_every_kernel(mapped, dtype):
             source = TensorDesc(data_type, sizes, strides)
             desc = ReduceOperatorDesc.of(F.SUM, source, axes)
             x = any_finite(dtype, source.element_count, random).reshape(sizes)
-            wanted = dmlgpu.reference(desc, x, flags=EXACT)[0]
+            expected = dmlgpu.reference(desc, x, flags=EXACT)[0]
             for kernel in ("rows", "columns", "reduce"):
                 try:
                     compiled = mapped.compile(desc, flags=EXACT, kernel=kernel)
                 except DescriptorError:
                     continue
-                assert compiled(x).tobytes() == wanted.tobytes()
+                assert compiled(x).tobytes() == expected.tobytes()
 
 
 # Sizes of the input, windows, strides, dilations, padding at the begin and at the end, and whether it counts.
@@ -158,6 +158,13 @@ WINDOWS = {
 }
 
 
+def special(dtype, count, random):
+    """Infinities, NaN and the greatest number, far from each other."""
+    x = random.standard_normal(count).astype(dtype)
+    x[np.arange(1, 6) * count // 6] = np.inf, -np.inf, np.nan, 0, np.finfo(dtype).max
+    return x
+
+
 @functools.cache
 def averages(windows, dtype):
     """The descriptor of an average over windows, inputs, and what the oracle gives for each."""
@@ -167,22 +174,30 @@ def averages(windows, dtype):
         dilations=dilations, start_padding=start, end_padding=end, include_padding=include_padding,
     )  # fmt: skip
     random, pairs = np.random.default_rng(0), []
-    for values in VALUES.values():
+    for values in (*VALUES.values(), special):
         x = values(dtype, int(np.prod(sizes)), random).reshape(sizes)
-        pairs.append((x, dmlgpu.reference(desc, x, flags=EXACT)[0].tobytes()))
+        pairs.append((x, same_nan(dmlgpu.reference(desc, x, flags=EXACT)[0])))
     return desc, pairs
 
 
-@by_float
-@pytest.mark.parametrize("windows", WINDOWS)
-def test_averages_over_windows_are_rounded_once(mapped, dtype, windows):
+def same_nan(y):
+    """The bytes of an array, of NaN always the same."""
+    return np.where(np.isnan(y), np.nan, y).tobytes()
+
+
+# Each kernel has the windows of float32; it loads float16 in the same way for all of them.
+@pytest.mark.parametrize(
+    ("windows", "dtype"),
+    [*((windows, np.float32) for windows in WINDOWS), *((windows, np.float16) for windows in [*WINDOWS][::3])],
+)
+def test_averages_over_windows_are_rounded_once(mapped, windows, dtype):
     packed, pairs = averages(windows, dtype)
     source = packed.input_tensor
     strided = replace(source, strides=tuple(2 * stride for stride in source.element_strides))
     for desc, kernel in (packed, None), (replace(packed, input_tensor=strided), "pool_direct"):
         compiled = mapped.compile(desc, flags=EXACT, kernel=kernel)
         for x, expected in pairs:
-            assert compiled(x).tobytes() == expected
+            assert same_nan(compiled(x)) == expected
 
 
 @pytest.mark.every_driver
@@ -206,24 +221,6 @@ def test_quotients_at_and_beside_ties(mapped, count):
     x = np.zeros((rows, count), np.float32)
     x[:, 0], x[:, -1] = totals & -(1 << 24), totals & (1 << 24) - 1
     verify(x, (1,), F.AVERAGE, mapped)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "window_size"),
-    [
-        *((np.float32, window) for window in ((3, 3), (20, 3), (33, 33))),
-        *((np.float16, window) for window in ((1, 40), (17, 37), (5, 64))),
-    ],
-)
-def test_special_values_in_windows(mapped, dtype, window_size):
-    """The last windows are computed as axes."""
-    x = np.random.default_rng(4).standard_normal((2, 2, 35, 64)).astype(dtype)
-    for special, place in ((np.inf, (0, 0, 5, 50)), (-np.inf, (0, 0, 6, 52)), (np.nan, (0, 1, 3, 30)), (0, (1, 0, 9))):
-        x[place] = special
-    x[1, 1] = np.finfo(dtype).max
-    strides = (2, 1) if window_size[0] < 5 else (5, 1) if window_size[1] == 64 else (5, 3)
-    desc = AveragePooling1OperatorDesc.of(x, window_size, strides=strides)
-    dmlgpu.verify(desc, x, flags=EXACT, device=mapped)
 
 
 @pytest.mark.parametrize(
@@ -273,8 +270,8 @@ def test_special_values(mapped, x, expected):
     """As they are, and after so many zeros that other kernels, splits and threads have them."""
     for zeros in (0, 61, 3000):
         row = np.float32([*[0] * zeros, *x])
-        for given, axis in ((row[None], 1), (np.repeat(row[:, None], 5, 1), 0)):
-            assert verify(given, (axis,), device=mapped).ravel()[0].tobytes() == np.float32(expected).tobytes()
+        for source, axis in ((row[None], 1), (np.repeat(row[:, None], 5, 1), 0)):
+            assert verify(source, (axis,), device=mapped).ravel()[0].tobytes() == np.float32(expected).tobytes()
 
 
 def test_roots_of_exact_squares(mapped):
@@ -288,19 +285,8 @@ def test_roots_of_exact_squares(mapped):
         ([-np.inf, 1], np.inf),
         ([np.inf, np.nan], np.nan),
     ):
-        given = np.float32([row])
-        assert verify(given, (1,), F.L2, mapped).tobytes() == np.float32(expected).tobytes()
-
-
-def test_order_does_not_matter(mapped):
-    """Elements over 180 binades: no two orders, and no two shapes, have sums of other bits."""
-    random = np.random.default_rng(2)
-    x = np.ldexp(random.standard_normal(6000), random.integers(-90, 90, 6000, np.int32)).astype(np.float32)
-    sums = set()
-    for row in (x, x[::-1], np.sort(x), x[np.argsort(abs(x))]):
-        for shape in ((1, 6000), (60, 100), (6000, 1)):
-            sums.add(verify(np.ascontiguousarray(row).reshape(shape), (0, 1), device=mapped).tobytes())
-    assert len(sums) == 1
+        x = np.float32([row])
+        assert verify(x, (1,), F.L2, mapped).tobytes() == np.float32(expected).tobytes()
 
 
 @pytest.mark.parametrize(
@@ -318,32 +304,32 @@ def test_sums_as_integers(mapped, describe):
     x = bits.astype(np.uint32).view(np.float32)
     x[0, 5] = -0.0
     few = np.ascontiguousarray(x[:, :30])  # of a few outputs split tensors take thousands of dispatches
-    for given, axes in ((few, (0,)), (x, (1,)), (x, (0, 1)), (x, (1, 2)), (x, (0, 1, 2))):
-        dmlgpu.verify(describe(given, axes), given, device=mapped)
+    for elements, axes in ((few, (0,)), (x, (1,)), (x, (0, 1)), (x, (1, 2)), (x, (0, 1, 2))):
+        dmlgpu.verify(describe(elements, axes), elements, device=mapped)
 
 
 def test_functions_take_exact(device):
     x = np.float32([[1e8, 1, -1e8, 2], [3e38, 3e38, -3e38, 0]])
     t, sums = device.tensor(x), [[1e8, 1e8, 1, 3], [3e38, np.inf, 3e38, 3e38]]
-    for given in (x, t):
+    for source in (x, t):
         for got, expected in (
-            (dmlgpu.sum(given, 1, exact=True, device=device), [3, 3e38]),
-            (dmlgpu.mean(given, 1, exact=True, device=device), [0.75, 7.5e37]),
-            (dmlgpu.reduce(given, "l1", 1, exact=True, device=device), [2e8, np.inf]),
-            (dmlgpu.reduce(given, "sum", (), exact=True, device=device), x),
-            (dmlgpu.reduce(given, "max", 1, exact=True, device=device), [1e8, 3e38]),
-            (dmlgpu.average_pooling(given, (1, 4), exact=True, device=device), [[0.75], [7.5e37]]),
-            (dmlgpu.cumulative_sum(given, axis=1, exact=True, device=device), sums),
+            (dmlgpu.sum(source, 1, exact=True, device=device), [3, 3e38]),
+            (dmlgpu.mean(source, 1, exact=True, device=device), [0.75, 7.5e37]),
+            (dmlgpu.reduce(source, "l1", 1, exact=True, device=device), [2e8, np.inf]),
+            (dmlgpu.reduce(source, "sum", (), exact=True, device=device), x),
+            (dmlgpu.reduce(source, "max", 1, exact=True, device=device), [1e8, 3e38]),
+            (dmlgpu.average_pooling(source, (1, 4), exact=True, device=device), [[0.75], [7.5e37]]),
+            (dmlgpu.cumulative_sum(source, axis=1, exact=True, device=device), sums),
         ):
             np.testing.assert_array_equal(got, np.float32(expected))
     np.testing.assert_array_equal(dmlgpu.sum(t, 1, exact=True), np.float32([3, 3e38]))
     np.testing.assert_array_equal(dmlgpu.mean(t, 1, exact=True), np.float32([0.75, 7.5e37]))
     assert dmlgpu.sum([1, 2], exact=True, device=device) == 3
-    for given in (x, x[:0]):
+    for source in (x, x[:0]):
         with pytest.raises(DescriptorError, match=r"\.function: LOG_SUM is not supported with EXACT_SUMS"):
-            dmlgpu.reduce(given, "log_sum", 1, exact=True, device=device)
+            dmlgpu.reduce(source, "log_sum", 1, exact=True, device=device)
         with pytest.raises(DescriptorError, match=r"ReduceOperatorDesc\.exact: 1 is not allowed"):
-            dmlgpu.reduce(given, "sum", 1, exact=1, device=device)
+            dmlgpu.reduce(source, "sum", 1, exact=1, device=device)
 
 
 def test_verification_knows_the_flag(device, monkeypatch):
@@ -358,9 +344,9 @@ def test_selections_and_integers_are_as_without(device):
         dmlgpu.ArgmaxOperatorDesc.of(x, (1,)),
         ReduceOperatorDesc.of(F.MULTIPLY, TensorDesc(INT32, (2, 3)), (1,)),
     ):
-        given = x if desc.input_tensor.data_type is FLOAT32 else np.int32([[1, 2, 3], [4, 5, 6]])
+        inputs = x if desc.input_tensor.data_type is FLOAT32 else np.int32([[1, 2, 3], [4, 5, 6]])
         assert device.compile(desc, flags=EXACT).plan.dispatches == device.compile(desc).plan.dispatches
-        dmlgpu.verify(desc, given, flags=EXACT, device=device)
+        dmlgpu.verify(desc, inputs, flags=EXACT, device=device)
 
 
 REFUSED = [
