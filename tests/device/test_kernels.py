@@ -33,12 +33,12 @@ def kernels_of(desc, limits=LIMITS["CPU"]):
 @functools.cache
 def chosen(name):
     """For each width of elements the first case that a kernel can compute, but would not."""
-    found = {}
+    cases = {}
     for case in CASES:
         usual = KERNEL_OF[lower(case.desc, LIMITS["CPU"]).dispatches[0].shader.variant]
         if usual != name and kernels_of(case.desc).get(name, "of another domain") == "":
-            found.setdefault(case.desc.inputs[0].data_type.bits, case)
-    return [*found.values()]
+            cases.setdefault(case.desc.inputs[0].data_type.bits, case)
+    return [*cases.values()]
 
 
 NOT_FIRST = [
