@@ -21,7 +21,7 @@ from dmlgpu.testing.cases import CASES, FLOAT32
 from tests.support.devices import DEVICES
 from tests.support.drivers import opened_as
 from tests.support.instructions import instructions
-from tests.support.plans import LARGE, by_operator, check, first_of_each, modules_of, of_operator
+from tests.support.plans import LARGE, by_operator, check, first_of_each, modules_of
 
 by_device = pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
 
@@ -37,10 +37,10 @@ DESCS = [*LARGE.values(), *(case.desc for case in (*CASES[::4], *MEASURED))]
 @functools.cache
 def plans(limits):
     """The plans of all cases, each checked; devices with the same limits share them."""
-    found = [lower(desc, limits) for desc in DESCS]
-    for plan in found:
+    lowered = [lower(desc, limits) for desc in DESCS]
+    for plan in lowered:
         check(plan)
-    return found
+    return lowered
 
 
 @by_device
@@ -72,7 +72,7 @@ def test_dispatches_keep_to_the_limits_of_a_device(device):
 @functools.cache
 def shared_bytes(module, group_size):
     """Bytes of a module's shared memory: of its arrays, which have some elements for each invocation of a group."""
-    sizes, pointers, numbers, found = {}, {}, {}, 0
+    sizes, pointers, numbers, total = {}, {}, {}, 0
     for opcode, operands in instructions(module):
         if opcode in (21, 22):  # OpTypeInt, OpTypeFloat
             sizes[operands[0]] = operands[1] // 8
@@ -91,8 +91,8 @@ def shared_bytes(module, group_size):
         elif opcode == 32:  # OpTypePointer
             pointers[operands[0]] = operands[2]
         elif opcode == 59 and operands[2] == 4:  # OpVariable in StorageClass Workgroup
-            found += sizes[pointers[operands[0]]]
-    return found
+            total += sizes[pointers[operands[0]]]
+    return total
 
 
 def test_shared_memory_is_that_of_threads():
@@ -190,9 +190,10 @@ def chosen():
 
 @by_operator
 def test_kernels_run_within_the_limits_of_every_device(lowered_devices, operator):
-    for case in of_operator(operator, chosen()):
-        for device in lowered_devices:
-            dmlgpu.verify(case.desc, *case.inputs(), device=device)
+    """Each case within those of one, in turn: test_dispatches_keep_to_the_limits_of_a_device has all plans."""
+    for number, case in enumerate(chosen()):
+        if case.operator == operator:
+            dmlgpu.verify(case.desc, *case.inputs(), device=lowered_devices[number % len(lowered_devices)])
 
 
 def test_both_kinds_of_memory_run(lowered_devices):

@@ -24,7 +24,6 @@ from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
 from dmlgpu.testing.cases import (
     DECREASING,
-    ELEMENT_TYPES,
     FLOAT16,
     FLOAT32,
     INDEX_TYPES,
@@ -51,7 +50,7 @@ def check(device: Device, desc, fill=ties):
 # Dispatches that are full
 
 
-@pytest.mark.parametrize("rank", range(1, 9))
+@pytest.mark.parametrize("rank", [1, 2, 5, 8])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_full_dispatches_of_every_rank(driver, open_device, rank, count):
     """By one workgroup of 64 invocations; no two dimensions merge."""
@@ -83,22 +82,6 @@ def test_axis_that_ends_around_a_segment(lowered, data_type):
             check(lowered, arg_desc(kind, data_type, (segments * segment + more,), [0]))
 
 
-@pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
-def test_first_and_middle_axis_over_segments(lowered, data_type):
-    for sizes, axes in (((20, 37), [0]), ((3, 40, 5), [1]), ((5, 11, 7), [0, 2]), ((130, 3), [0])):
-        check(lowered, arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, DECREASING))
-        check(lowered, arg_desc(ArgminOperatorDesc, data_type, sizes, axes))
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.int32], ids=lambda dtype: dtype.__name__)
-@pytest.mark.parametrize(("shape", "axis"), [((20, 37), 0), ((9, 100), 0), ((2, 15, 21), 1), ((3, 300), 1)], ids=str)
-def test_every_element_counts_over_segments(lowered, dtype, shape, axis):
-    for i in range(0, shape[axis], 1 if shape[axis] < 100 else 37):
-        x = np.zeros(shape, dtype)
-        x[(slice(None),) * axis + (i,)] = 1
-        assert (argmax(x, axis, device=lowered) == i).all(), i
-
-
 @by_fill
 @pytest.mark.parametrize("data_type", [UINT8, FLOAT16, FLOAT32, INT64], ids=lambda data_type: data_type.name.lower())
 def test_tie_across_segments(lowered, data_type, fill):
@@ -114,36 +97,13 @@ def test_outputs_over_segments(lowered, index_type):
         check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (3, outputs), [0], index_type=index_type), any_bits)
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
-def test_permuted_input_over_segments(lowered, order):
-    sizes = (5, 12, 7)
-    for axes in ([0], [1], [2], [0, 2], [0, 1, 2]):
-        strides = permuted_strides(sizes, order, gap=2)
-        check(lowered, arg_desc(ArgmaxOperatorDesc, INT32, sizes, axes, strides=strides), distinct)
-
-
-def test_permuted_output_over_segments(lowered):
-    for order in itertools.permutations(range(3)):
-        strides = permuted_strides((5, 12, 1), order, gap=5)
-        check(lowered, arg_desc(ArgminOperatorDesc, INT32, (5, 12, 3), [2], output_strides=strides))
-
-
-def test_axes_that_do_not_merge_over_segments(lowered):
-    sizes = (3, 4, 5, 2, 6)
-    for order in ((0, 1, 2, 3, 4), (4, 2, 0, 3, 1), (1, 3, 0, 4, 2)):
-        for axes in ([0, 2], [1, 3], [0, 2, 4], [1, 4]):
-            strides = permuted_strides(sizes, order, gap=1)
-            check(lowered, arg_desc(ArgmaxOperatorDesc, FLOAT16, sizes, axes, DECREASING, strides=strides))
-            check(lowered, arg_desc(ArgminOperatorDesc, INT64, sizes, axes, strides=strides), distinct)
-
-
 def test_broadcast_input_over_segments(lowered):
     for strides in ((0, 1), (1, 0), (0, 0)):
         check(lowered, arg_desc(ArgmaxOperatorDesc, INT32, (90, 100), [0], strides=strides), distinct)
         check(lowered, arg_desc(ArgmaxOperatorDesc, INT32, (90, 100), [1], strides=strides), distinct)
 
 
-@pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
+@pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
 def test_windows_over_segments(lowered, data_type):
     segment = 256 * 8 // data_type.bits
     for width, indices in zip((segment - 1, segment, segment + 1), (UINT32, None, UINT64), strict=True):
@@ -157,23 +117,6 @@ def test_windows_that_reach_over_many_segments(lowered, data_type):
         lowered, pool_desc(data_type, (1, 2, 7, 9, 8), (4, 2, 2), (1, 2, 3), (1, 1, 1), (2, 0, 1), (2, 3, 1)), any_bits
     )
     check(lowered, pool_desc(data_type, (2, 3, 20, 20), (20, 20)), any_bits)
-
-
-@pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 2, 3), (2, 0, 3, 1)], ids=str)
-def test_permuted_windows_over_segments(lowered, order):
-    sizes = (3, 4, 9, 10)
-    strides = permuted_strides(sizes, order, gap=1)
-    check(lowered, pool_desc(FLOAT32, sizes, (2, 3), (2, 1), (1, 1), (0, 1), input_strides=strides), any_bits)
-    check(lowered, pool_desc(UINT8, sizes, (2, 3), (2, 1), (1, 1), (0, 1), input_strides=strides), any_bits)
-
-
-@pytest.mark.parametrize("order", [(0, 2, 3, 4, 1), (4, 3, 2, 1, 0), (3, 1, 0, 4, 2)], ids=str)
-def test_permuted_volumes_over_segments(lowered, order):
-    sizes = (2, 3, 4, 5, 6)
-    strides = permuted_strides(sizes, order, gap=1)
-    window = (2, 2, 3), (1, 2, 2), (1, 0, 1), (0, 1, 1), (2, 1, 1)
-    check(lowered, pool_desc(INT32, sizes, *window, input_strides=strides), any_bits)
-    check(lowered, pool_desc(INT8, sizes, *window, indices=UINT64, input_strides=strides), any_bits)
 
 
 # Loops and dispatches, with limits lowered in other ways
@@ -250,17 +193,24 @@ def planted(shape, axis, dtype):
     return x, where
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.int64], ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((70_000,), 0), ((1 << 20,), 0), ((70_001, 3), 0), ((3, 70_001), 1), ((2, 66_000, 2), 1)]
+    ("shape", "axis", "dtype"),
+    [
+        ((70_000,), 0, np.int64),
+        ((1 << 20,), 0, np.uint8),
+        ((70_001, 3), 0, np.float32),
+        ((3, 70_001), 1, np.float16),
+        ((2, 66_000, 2), 1, np.uint8),
+    ],
+    ids=str,
 )
-def test_axis_longer_than_loops_may_be(device, dtype, shape, axis):
+def test_axis_longer_than_loops_may_be(device, shape, axis, dtype):
     x, where = planted(shape, axis, dtype)
     assert np.array_equal(argmax(x, axis, keepdims=True, device=device), where)
     assert np.array_equal(argmin(x.max() - x, axis, keepdims=True, device=device), where)
 
 
-@pytest.mark.parametrize("cores", [1, 3, 5, 6])
+@pytest.mark.parametrize("cores", [3, 5])
 def test_results_do_not_depend_on_the_cores(driver, open_device, cores):
     """Axes of whole vectors that are cut differently by every count of workgroups, and odd ones."""
     least = device_limits(replace(driver, type="cpu"))
@@ -324,11 +274,18 @@ def test_many_strided_outputs(device):
     assert np.array_equal(device.compile(desc)(x), where)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32], ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize(
-    "shape", [(1, 1, 300, 300), (2, 3, 260, 257), (1, 1, 1, 100_000), (1, 1, 100_000, 1), (1, 2, 41, 42, 43)], ids=str
+    ("shape", "dtype"),
+    [
+        ((1, 1, 300, 300), np.uint8),
+        ((2, 3, 260, 257), np.float32),
+        ((1, 1, 1, 100_000), np.uint8),
+        ((1, 1, 100_000, 1), np.float32),
+        ((1, 2, 41, 42, 43), np.uint8),
+    ],
+    ids=str,
 )
-def test_window_of_more_elements_than_loops_may_have(device, dtype, shape):
+def test_window_of_more_elements_than_loops_may_have(device, shape, dtype):
     x = np.random.default_rng(1).integers(0, 250, shape).astype(dtype)
     values, indices = max_pooling(x, shape[2:], output_indices=True, device=device)
     planes = x.reshape(shape[0] * shape[1], -1)
@@ -336,7 +293,7 @@ def test_window_of_more_elements_than_loops_may_have(device, dtype, shape):
     assert indices.reshape(-1).tolist() == (planes.argmax(1) + np.arange(len(planes)) * planes.shape[1]).tolist()
 
 
-@pytest.mark.parametrize("start", [0, 4, 32, 64, 90])
+@pytest.mark.parametrize("start", [0, 32, 90])
 def test_splits_of_windows_in_the_padding(limited, start):
     for end, width, window in itertools.product((0, 3, 50, 90), (8, 41, 64), (33, 64, 100, 130)):
         stride = (1, 4, 7)[(start + end + width + window) % 3]
@@ -474,8 +431,8 @@ def test_tiles_keep_to_the_loads_of_an_invocation(height, strides):
         for dispatch in lower(pool_desc(FLOAT32, (1, planes, height, 40), (3, 3), strides), limits).dispatches:
             push, constants = dispatch.push, dispatch.shader.constants
             slab_rows, per_row = push["output_count"] // push["output_size"][2], -(-push["output_size"][2] // 4)
-            slabs, rest = divmod(slab_rows, push["output_size"][1])
-            tiles = slabs * -(-push["output_size"][1] // push["tile_height"]) or -(-rest // push["tile_height"])
+            slabs, remainder = divmod(slab_rows, push["output_size"][1])
+            tiles = slabs * -(-push["output_size"][1] // push["tile_height"]) or -(-remainder // push["tile_height"])
             # A ring of one row has three of input. Turns without outputs fill a longer one.
             rows, fresh = constants["ring_rows"], constants["fresh_rows"]
             each = 1 + (3 if rows == 1 else fresh) * (push["tile_height"] + (rows - 1) // fresh)
