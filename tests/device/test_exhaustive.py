@@ -1,4 +1,4 @@
-"""The order of all patterns of a type on each driver: those of 8 and 16 bits, and a part of those of 32."""
+"""What `dmlgpu verify --exhaustive` checks: short types on each driver, and of 32 bits where bits change in kind."""
 
 import numpy as np
 import pytest
@@ -10,25 +10,18 @@ from dmlgpu.tools import exhaustive
 from dmlgpu.tools.exhaustive import TYPES, Section, ascending, sections
 from tests.support.limits import PLANNED
 
-# One in so many sections of 32 bits is checked, besides those where bits change in kind.
-THINNED = 2048
-
 
 def each_type(types=TYPES):
     return pytest.mark.parametrize("data_type", types, ids=lambda data_type: data_type.name)
 
 
-def kept(data_type) -> list[Section]:
-    every = sections(data_type)
-    thorough = [section for section in every if section.thorough]
-    return [*thorough, *every[len(thorough) :: THINNED]]
-
-
 @pytest.mark.every_driver
 @each_type()
 def test_patterns_are_in_order(device, data_type):
-    for section in kept(data_type):
-        section.check(device)
+    """A device is wrong, or `ascending` is."""
+    for section in sections(data_type):
+        if section.thorough:
+            section.check(device)
 
 
 @each_type([data_type for data_type in TYPES if data_type.bits <= 16])
@@ -46,16 +39,6 @@ def test_sections_have_every_neighbour(data_type):
     whole = [section for section in sections(data_type) if not section.thorough]
     assert whole[0].begin == 0
     assert [a.begin + a.count for a in whole] == [*(b.begin for b in whole[1:]), 1 << 32]
-
-
-@each_type()
-def test_numpy_finds_the_same_order(data_type):
-    for section in kept(data_type):
-        x = ascending(data_type, section.begin, section.count + 1)
-        low, high = x[:-1], x[1:]
-        in_circle = (section.begin + np.arange(section.count)) % (1 << data_type.bits) == (1 << data_type.bits) - 1
-        equal = (low == high) | (np.isnan(low) & np.isnan(high))
-        assert (equal | (high > low) | (np.isnan(high) & ~np.isnan(low)) | in_circle).all()
 
 
 def test_floats_are_checked_where_their_bits_change_in_kind():
@@ -93,7 +76,6 @@ def test_rows_are_decided_by_one():
 @pytest.mark.parametrize(
     ("section", "taken", "right"),
     [
-        (Section(DataType.FLOAT32, 0x7F800000, 4096, True), "0x00000000 (0.0) at 0", "0x00000001 (1e-45) at 1"),
         (Section(DataType.FLOAT32, 0x7F800000, 4096, False), "0x00000000 (0.0) at 0", "0x00000001 (1e-45) at 1"),
         (Section(DataType.FLOAT32, 0, 4096, False), "0xFF800000 (-inf) at 0", "0xFF7FFFFF (-3.4028235e+38) at 1"),
         (Section(DataType.INT8, 0, 256, True), "0x80 (-128) at 0", "0x81 (-127) at 1"),

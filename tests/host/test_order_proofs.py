@@ -75,21 +75,21 @@ class Choice:
             return replace(dispatch, shader=replace(shader, constants=changed(shader.constants, short=False)))
         return dispatch
 
-    def right(self, data_type: DataType, arg: Arg, direction: AxisDirection, taken) -> z3.BoolRef:
+    def right(self, data_type: DataType, arg: Arg, direction: AxisDirection, selected) -> z3.BoolRef:
         """Whether this index is that of the element that wins over all others."""
         count, minimum = range(len(self.elements)), arg is ArgminOperatorDesc
 
         def wins(i: int, j: int) -> z3.BoolRef:
-            before, behind = (i, j) if direction is AxisDirection.INCREASING else (j, i)
+            before, after = (i, j) if direction is AxisDirection.INCREASING else (j, i)
             return z3.Or(
                 is_below(data_type, minimum, self.elements[j], self.elements[i]),
                 z3.And(
                     z3.Not(is_below(data_type, minimum, self.elements[i], self.elements[j])),
-                    z3.ULT(self.indices[before], self.indices[behind]),
+                    z3.ULT(self.indices[before], self.indices[after]),
                 ),
             )
 
-        return z3.Or([z3.And(taken == self.indices[i], *(wins(i, j) for j in count if j != i)) for i in count])
+        return z3.Or([z3.And(selected == self.indices[i], *(wins(i, j) for j in count if j != i)) for i in count])
 
 
 def choice(kernel: str, data_type: DataType, a: z3.BitVecRef, b: z3.BitVecRef) -> Choice:
@@ -106,32 +106,32 @@ def choice(kernel: str, data_type: DataType, a: z3.BitVecRef, b: z3.BitVecRef) -
     return Choice([a, b], [i, j], [i, *words_of([a]), j, *words_of([b])], (1, 1 << 12))
 
 
-# `rows` compares many elements with each other, in the same way for each type of a width.
+# Keys of elements are the same in all kernels: others have a type of each width, each of another kind of number.
 PROVED = [
     (kernel, data_type)
     for kernel in ("reduce", "columns", "rows", "combine")
-    for data_type in (WIDTHS if kernel == "rows" else ARG_TYPES["input_tensor"])
+    for data_type in (ARG_TYPES["input_tensor"] if kernel == "reduce" else WIDTHS)
 ]
 
 
 @pytest.mark.parametrize(("kernel", "data_type"), PROVED, ids=lambda each: getattr(each, "name", each))
 def test_the_right_element_is_taken(kernel, data_type):
     a, b = z3.BitVecs("a b", data_type.bits)
-    given = choice(kernel, data_type, a, b)
-    outputs = [z3.BitVec(f"before{i}", 32) for i in range(given.sizes[1 - given.axis])]
+    chosen = choice(kernel, data_type, a, b)
+    outputs = [z3.BitVec(f"before{i}", 32) for i in range(chosen.sizes[1 - chosen.axis])]
     for arg, direction in OPERATORS[:: 3 if kernel in ("rows", "combine") else 1]:
-        dispatch = given.dispatch(kernel, data_type, arg, direction)
+        dispatch = chosen.dispatch(kernel, data_type, arg, direction)
         # Rows compare so many elements that merged terms take the solver longer.
-        for conditions, buffers in ways(dispatch, {0: given.source, 1: outputs}, merges=kernel != "rows"):
+        for conditions, buffers in ways(dispatch, {0: chosen.source, 1: outputs}, merges=kernel != "rows"):
             solver = z3.Solver()
-            solver.add(*conditions, z3.Distinct(*given.indices), *(index != 0xFFFFFFFF for index in given.indices))
-            right = z3.And([given.right(data_type, arg, direction, taken) for taken in buffers[1]])
+            solver.add(*conditions, z3.Distinct(*chosen.indices), *(index != 0xFFFFFFFF for index in chosen.indices))
+            right = z3.And([chosen.right(data_type, arg, direction, selected) for selected in buffers[1]])
             if solver.check(z3.Not(right)) != z3.unsat:
                 x, y = (solver.model().eval(symbol, True).as_long() for symbol in (a, b))
-                taken = [solver.model().eval(taken, True) for taken in buffers[1]]
+                selected = [solver.model().eval(selected, True) for selected in buffers[1]]
                 pytest.fail(
                     f"{arg.__name__} {direction.name} of {data_type.name} by {dispatch.shader.module}: "
-                    f"of {x:#x} and {y:#x} it takes {taken[0]}"
+                    f"of {x:#x} and {y:#x} it takes {selected[0]}"
                 )
 
 
@@ -165,10 +165,10 @@ def test_a_wrong_order_is_refuted(monkeypatch):
 @pytest.mark.parametrize(("short", "inside"), [(False, False), (True, False), (True, True)])
 def test_positions_do_not_wrap_around_at_the_end_of_a_row(short, inside):
     # The last 255 of 2^32 - 1 elements, which begin the buffer; the greatest is the last.
-    given = Choice([], [], words_of([z3.BitVecVal(int(i == 254), 8) for i in range(256)]), (1, 255))
-    dispatch = given.dispatch("rows", DataType.UINT8, ArgmaxOperatorDesc, AxisDirection.INCREASING)
+    row = Choice([], [], words_of([z3.BitVecVal(int(i == 254), 8) for i in range(256)]), (1, 255))
+    dispatch = row.dispatch("rows", DataType.UINT8, ArgmaxOperatorDesc, AxisDirection.INCREASING)
     constants = changed(dispatch.shader.constants, short=short, aligned_inside=inside)
     push = changed(dispatch.push, reduced_begin=2**32 - 256, reduced_end=2**32 - 1, split_size=256, source_base=256)
     at_the_end = replace(dispatch, shader=replace(dispatch.shader, constants=constants), push=push)
-    ((_, buffers),) = ways(at_the_end, {0: given.source, 1: [z3.BitVec("before", 32)]})
+    ((_, buffers),) = ways(at_the_end, {0: row.source, 1: [z3.BitVec("before", 32)]})
     assert str(z3.simplify(buffers[1][0])) == str(2**32 - 2)
