@@ -22,10 +22,12 @@ from dmlgpu import (
     TensorDesc,
     TopKOperatorDesc,
 )
+from dmlgpu.descriptors.window import Window
+from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.limits import Limits, segment_sizes
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Values
-from dmlgpu.lowering.problem import Role
+from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Role, Source, Windows
 from dmlgpu.testing.cases import (
     CASES,
     CASES_OF,
@@ -442,6 +444,25 @@ def test_segments_are_whole_words_whatever_the_total():
 def test_operator_without_a_lowering_says_so():
     with pytest.raises(NotImplementedError, match=r"^OperatorDesc has no lowering$"):
         lower(OperatorDesc(), LOWERED)
+
+
+_ORDER = "^kernels over axes and windows write the value, then the index, or words$"
+
+
+def test_what_no_kernel_can_do_is_refused():
+    source = TensorDesc(UINT32, (1, 1, 4, 4))
+    sources, output = (Source(source),), OutputTensor(source, Result.VALUE)
+    with pytest.raises(NotImplementedError, match=_ORDER):
+        Problem(sources, Axes.of(source, (3,)), Selection(), (output, output))
+    windows = Windows.of(source, (Window(4, 1, output_size=4),) * 2)
+    for selection in Selection(minimum=True), Selection(last=True):
+        with pytest.raises(NotImplementedError, match=r"^kernels over windows look for the first maximum$"):
+            Problem(sources, windows, selection, (output,))
+    index = OutputTensor(source, Result.INDEX)
+    for outputs in (index, output), (output, output):
+        with pytest.raises(NotImplementedError, match=_ORDER):
+            Problem(sources, windows, Selection(), outputs)
+    assert Problem(sources, windows, Selection(), (output, index)).output_count == 16
 
 
 def test_segments_are_whole_vectors_of_memory():
