@@ -161,8 +161,8 @@ def test_ties_of_any_chunks(kind, direction, device):
         axes, x = axes_of(shape, choose), few_values(rng, dtype, shape)
         reduction = indices_of(kind, shape, x.dtype, axes, keepdims=True, axis_direction=direction)
         got = merged(reduction, x, sizes_of(shape, choose), choose, device)
-        taken = x.view(np.uint8) if dtype == "bool" else x
-        (expected,) = reference(kind.of(taken, axes, direction, output_data_type=np.int64), taken)
+        seen = x.view(np.uint8) if dtype == "bool" else x
+        (expected,) = reference(kind.of(seen, axes, direction, output_data_type=np.int64), seen)
         np.testing.assert_array_equal(got, expected)
 
 
@@ -175,9 +175,9 @@ def test_top_k_of_any_chunks(mode, device):
         k = choose.randint(1, shape[axis])
         reduction = top_k_of(shape, x.dtype, k, axis, mode)
         got = all_merged(reduction, x, sizes_of(shape, choose), choose, device)
-        taken = x.view(np.uint8) if dtype == "bool" else x
+        seen = x.view(np.uint8) if dtype == "bool" else x
         direction = AxisDirection.DECREASING if mode == "largest" else AxisDirection.INCREASING
-        values, indices = reference(TopK1OperatorDesc.of(taken, k, axis, direction), taken)
+        values, indices = reference(TopK1OperatorDesc.of(seen, k, axis, direction), seen)
         assert [each.dtype for each in got] == [x.dtype, np.int64]
         np.testing.assert_array_equal(bits(got[0]), bits(values))
         np.testing.assert_array_equal(got[1], indices)
@@ -212,7 +212,8 @@ def test_more_outputs_of_a_chunk_than_numpy_buffers(function, shape, axes, sizes
     """NumPy takes 8,192 elements at a time."""
     x = np.random.default_rng(function.value).integers(0, 256, shape, np.uint8)
     (expected,) = reference(ReduceOperatorDesc.of(function, x, axes, output_data_type=index_type(function)), x)
-    for keepdims in (False, True):
+    for keepdims, order in (False, "C"), (True, "F"):
+        x = np.asarray(x, order=order)
         reduction = reduction_of(shape, x.dtype, function, axes, keepdims=keepdims)
         got = merged(reduction, x, sizes, random.Random(0), device)
         np.testing.assert_array_equal(got, expected if keepdims else expected.squeeze(axes))
@@ -307,7 +308,7 @@ def outputs(pooling, x, sizes, device):
 def test_poolings_of_any_blocks(kind, device):
     choose, rng = random.Random(kind.__name__), np.random.default_rng(8)
     ceilings = 0
-    for number in range(24):
+    for number in range(12):
         spatial = 2 + number % 2
         window, sizes, arguments = windows(choose, spatial)
         leading = [choose.randint(1, 3) for _ in range(choose.randint(0, 2))]
@@ -322,9 +323,9 @@ def test_poolings_of_any_blocks(kind, device):
         sizes_out = list(desc.output_tensor.sizes[2:])
         for i in range(spatial):
             padded = sizes[i] + arguments["start_padding"][i] + arguments["end_padding"][i]
-            rest = (padded - (window[i] - 1) * arguments["dilations"][i] - 1) % arguments["strides"][i]
+            remainder = (padded - (window[i] - 1) * arguments["dilations"][i] - 1) % arguments["strides"][i]
             begin = sizes_out[i] * arguments["strides"][i] - arguments["start_padding"][i]
-            if rest and begin < sizes[i]:  # rounded up
+            if remainder and begin < sizes[i]:  # rounded up
                 sizes_out[i] += 1
                 ceilings += 1
         indices = {"output_indices": True} if kind is MaxPooling2OperatorDesc else {}
@@ -336,9 +337,9 @@ def test_poolings_of_any_blocks(kind, device):
             **arguments,
             **further,
         )
-        given = {name: arguments[name] for name in ("strides", "dilations")} | further | indices
-        given["padding"] = [*zip(arguments["start_padding"], arguments["end_padding"], strict=True)]
-        pooling = pooling_of(kind, x.shape, x.dtype, window, output_sizes=sizes_out, **given)
+        fields = {name: arguments[name] for name in ("strides", "dilations")} | further | indices
+        fields["padding"] = [*zip(arguments["start_padding"], arguments["end_padding"], strict=True)]
+        pooling = pooling_of(kind, x.shape, x.dtype, window, output_sizes=sizes_out, **fields)
         results = outputs(pooling, x, sizes_of(pooling.output_shape, choose), device)
         for got, expected, bound in zip(results, reference(desc, nchw), bounds(desc, nchw), strict=True):
             expected = expected.reshape(pooling.output_shape)
@@ -346,7 +347,7 @@ def test_poolings_of_any_blocks(kind, device):
                 assert (got == expected).all()
             else:
                 assert (np.abs(got.astype(float) - expected) <= bound.reshape(got.shape)).all()
-    assert ceilings > 5
+    assert ceilings > 2
 
 
 def test_indices_beyond_32_bits(device):
@@ -430,15 +431,6 @@ def test_arguments_are_checked_as_those_of_the_functions(arguments):
 def test_reductions_that_are_refused(shape, dtype, function, words):
     with pytest.raises(DescriptorError, match=words):
         reduction_of(shape, dtype, function, axis=1)
-
-
-@pytest.mark.parametrize("axis", [(), []])
-def test_a_reduction_over_no_axes_is_refused(axis):
-    """`dmlgpu.reduce` has it, with a descriptor of other sizes."""
-    with pytest.raises(
-        DescriptorError, match=r"^ReduceOperatorDesc\.axis: \(\) is not allowed for chunked and Dask arrays; give at"
-    ):
-        reduction_of((3, 4), "float32", "sum", axis)
 
 
 @pytest.mark.parametrize(
