@@ -84,12 +84,6 @@ def test_selections_are_those_of_numpy(name, dtype):
         same(getattr(xp, name)(x, axis=axis, keepdims=keepdims), getattr(np, name)(x, axis=axis, keepdims=keepdims))
 
 
-@pytest.mark.parametrize("name", ["argmax", "argmin", "max", "min"])
-def test_nan_wins(name):
-    x = np.array([1, np.nan, -np.inf, np.inf], np.float32)
-    same(getattr(xp, name)(x), getattr(np, name)(x))
-
-
 @pytest.mark.parametrize("dtype", [*SIGNED, *UNSIGNED, "float32"])
 @pytest.mark.parametrize("name", ["sum", "prod"])
 def test_sums_of_integers_widen(name, dtype):
@@ -262,6 +256,6 @@ def test_device_tensors_are_not_converted(device):
     same(xp.sum(t, axis=0, dtype=np.int32).numpy(), x.sum(axis=0, dtype=np.int32))
     same(xp.sum(device.tensor(x.astype(np.int64)), axis=0).numpy(), x.sum(axis=0, dtype=np.int64))
     # Neither x nor the result of 64 bits becomes a small type on the device.
-    for given, wanted in ((x.astype(np.int64), np.int8), (x.astype(np.int8), np.int8)):
+    for array, wanted in ((x.astype(np.int64), np.int8), (x.astype(np.int8), np.int8)):
         with pytest.raises(TypeError, match=r"pass x\.numpy"):
-            xp.sum(device.tensor(given), dtype=wanted)
+            xp.sum(device.tensor(array), dtype=wanted)

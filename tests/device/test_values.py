@@ -7,7 +7,6 @@ from dmlgpu import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
     AxisDirection,
-    MaxPooling2OperatorDesc,
     TensorDesc,
     argmax,
     argmin,
@@ -282,45 +281,7 @@ def test_all_values_as_one_axis(any_device, data_type, kind, direction):
 
 
 @by_small_type
-@by_kind
-def test_every_value_against_its_neighbours(device, data_type, kind):
-    x = np.sort(all_values(data_type)[~np.isnan(all_values(data_type))])
-    pairs = np.stack([x, np.roll(x, 1)], -1)
-    verify(arg_desc(kind, data_type, pairs.shape, [1]), pairs, device=device)
-    verify(arg_desc(kind, data_type, pairs.T.shape, [0], DECREASING), np.ascontiguousarray(pairs.T), device=device)
-
-
-@by_small_type
 def test_all_values_in_pooling(device, data_type):
     side = 1 << data_type.bits // 2
     x = np.random.default_rng(2).permutation(all_values(data_type)).reshape(1, 1, side, side)
     verify(pool_desc(data_type, x.shape, (3, 3), (1, 1), (1, 1), (1, 1)), x, device=device)
-
-
-def test_indices_count_the_whole_input(device):
-    x = np.zeros((2, 3, 4, 5), np.float32)
-    x[:, :, 2, 3] = 1
-    desc = MaxPooling2OperatorDesc(
-        TensorDesc(FLOAT32, x.shape),
-        TensorDesc(FLOAT32, (2, 3, 1, 1)),
-        TensorDesc(UINT64, (2, 3, 1, 1)),
-        (1, 1),
-        (4, 5),
-        (0, 0),
-        (0, 0),
-        (1, 1),
-    )
-    _, indices = device.compile(desc)(x)
-    assert indices.reshape(-1).tolist() == [plane * 20 + 13 for plane in range(6)]
-
-
-def test_padding_is_not_counted_in_indices(device):
-    values, indices = max_pooling(
-        np.array([[[[1, 2], [3, 4]]]], np.int32),
-        (2, 2),
-        padding=1,
-        output_indices=True,
-        device=device,
-    )
-    assert values.tolist() == [[[[1, 2, 2], [3, 4, 4], [3, 4, 4]]]]
-    assert indices.tolist() == [[[[0, 1, 1], [2, 3, 3], [2, 3, 3]]]]

@@ -121,11 +121,6 @@ def test_all_descriptors_have_cases():
     assert {type(desc).__name__ for desc in DESCS} == public | {"ExtremumOperatorDesc"}
 
 
-def test_argmax_and_argmin_differ():
-    first, second = (arg_desc(kind, FLOAT32, (2, 3), [1]) for kind in (ArgmaxOperatorDesc, ArgminOperatorDesc))
-    assert first != second
-
-
 def test_prints_as_it_is_written():
     assert repr(arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 3), [1])) == (
         "ArgmaxOperatorDesc(input_tensor=TensorDesc(DataType.FLOAT32, (2, 3)), "
@@ -218,23 +213,6 @@ def test_types_that_are_accepted_and_no_others(kind, field):
             assert sorted(told) == sorted(t.name for t in TYPES[kind, field])
 
 
-@pytest.mark.parametrize("rank", range(1, 9))
-def test_arg_ops_take_rank(rank):
-    assert arg_desc(ArgmaxOperatorDesc, FLOAT32, (2,) * rank, [rank - 1]).output_tensor.rank == rank
-
-
-@pytest.mark.parametrize("rank", [4, 5])
-def test_pooling_takes_rank_4_and_5(rank):
-    spatial = rank - 2
-    assert pool_desc(FLOAT32, (1, 1, *(3,) * spatial), (2,) * spatial).output_tensor.sizes == (1, 1, *(2,) * spatial)
-
-
-@pytest.mark.parametrize("rank", [3, 6, 7, 8])
-def test_pooling_takes_no_other_rank(rank):
-    with pytest.raises(DescriptorError, match=r"dimensions; allowed are 4 \(NCHW\) and 5 \(NCDHW\)$"):
-        pool_desc(FLOAT32, (1, 1, *(3,) * (rank - 2)), (2,) * (rank - 2))
-
-
 @pytest.mark.parametrize("kind", [ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc, ExtremumOperatorDesc])
 def test_an_int32_index_of_the_most_elements(kind):
     """The indices 0 to 2^31 - 1 fit; one element more does not."""
@@ -312,31 +290,6 @@ def is_accepted(*args, **kwargs):
     return True
 
 
-@pytest.mark.parametrize(
-    ("size", "window", "sizes"),
-    [
-        (5, {"window": 2}, [4]),
-        (5, {"window": 5}, [1]),
-        (5, {"window": 2, "stride": 2}, [2, 3]),
-        (6, {"window": 2, "stride": 2}, [3]),
-        (5, {"window": 2, "dilation": 2}, [3]),
-        (4, {"window": 2, "dilation": 2}, [2]),
-        (4, {"window": 2, "dilation": 2, "stride": 2}, [1, 2]),
-        (12, {"window": 3, "dilation": 3}, [6]),
-        (12, {"window": 3, "dilation": 3, "start": 1, "end": 1}, [8]),
-        (9, {"window": 2, "dilation": 2, "start": 1, "end": 1}, [9]),
-        (5, {"window": 1, "stride": 3}, [2]),
-        (8, {"window": 2, "stride": 3}, [3]),
-        # The window that rounding up adds would begin after the input.
-        (6, {"window": 2, "stride": 3}, [2]),
-        (7, {"window": 2, "stride": 3}, [2, 3]),
-        (4, {"window": 1, "stride": 9}, [1]),
-    ],
-)
-def test_output_size(size, window, sizes):
-    assert [output for output in range(1, size + 8) if is_accepted(size, output, **window)] == sizes
-
-
 def test_output_size_counts_the_extent_of_a_dilated_window():
     # Window 2 x 2 with dilation 2 over 4 x 5: 2 x 3. The documents' formula forgets the dilation, and gives 3 x 4.
     desc = pool_desc(FLOAT32, (1, 1, 4, 5), (2, 2), dilations=(2, 2))
@@ -368,12 +321,6 @@ def test_an_output_size_that_rounding_does_not_give(output, allowed):
         pool_row(5, output, window=2, stride=2)
 
 
-def test_window_wholly_in_padding_because_dilation_steps_over_the_input():
-    # Elements at -2 and 3 of a row of 3, with a dilation larger than the input.
-    with pytest.raises(DescriptorError, match="window 0 along the width lies wholly in the padding"):
-        pool_row(3, 4, window=2, start=2, end=4, dilation=5)
-
-
 # What descriptors hand on
 
 
@@ -393,16 +340,6 @@ def test_tensors_in_the_order_of_the_fields():
     assert desc.inputs == (desc.input_tensor,)
     assert desc.outputs == (desc.output_tensor, desc.output_indices_tensor)
     assert pool_desc(INT64, (1, 2, 5, 5), (2, 2), indices=None).outputs == (TensorDesc(INT64, (1, 2, 4, 4)),)
-
-
-def test_pooling_takes_strided_outputs_and_indices():
-    desc = pool_desc(UINT8, (1, 2, 5, 5), (2, 2))
-    strided = dataclasses.replace(
-        desc,
-        output_tensor=TensorDesc(UINT8, (1, 2, 4, 4), (64, 1, 8, 2)),
-        output_indices_tensor=TensorDesc(UINT32, (1, 2, 4, 4), (0, 16, 1, 4)),
-    )
-    assert not strided.output_tensor.is_packed
 
 
 # Descriptors that are inferred

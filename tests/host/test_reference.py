@@ -407,13 +407,6 @@ def test_nan_comes_after_all_numbers():
         assert indices.tolist() == expected
 
 
-def test_reduce_is_arg_op_with_increasing_direction():
-    x = np.array([[2, 5, 5, 2]], np.float32)
-    arg = arg_desc(ArgmaxOperatorDesc, ELEMENT_TYPES[0], (1, 4), [1], INCREASING)
-    reduce = ReduceOperatorDesc(ReduceFunction.ARGMAX, arg.input_tensor, arg.output_tensor, (1,))
-    assert reference(reduce, x)[0] == reference(arg, x)[0] == 1
-
-
 def test_reference_leaves_its_input_as_it_is():
     x = np.array([3, 1, 2], np.int32)
     x.setflags(write=False)

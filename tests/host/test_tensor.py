@@ -58,19 +58,6 @@ def test_the_last_element_that_a_number_of_32_bits_counts(sizes, stride):
         TensorDesc(UINT8, sizes, (stride + 1, *strides[1:]))
 
 
-def test_overlap_of_many_dimensions():
-    # Steps beyond the last element of a dimension would meet another element; there are none.
-    for strides in ((3, 7, 13, 11), (7, 13, 3, 11), (13, 3, 7, 11)):
-        assert not TensorDesc(UINT8, (2, 2, 2, 3), strides).overlaps
-    assert TensorDesc(UINT8, (3, 3, 2), (5, 7, 12)).overlaps
-    assert not TensorDesc(UINT8, (3, 2, 2), (5, 7, 31)).overlaps
-    assert not TensorDesc(UINT8, (2, 3, 2), (9, 4, 3)).overlaps
-
-
-def test_total_may_be_exactly_what_is_needed():
-    assert TensorDesc(UINT8, (5,), None, 8).size_in_bytes == 8
-
-
 @pytest.mark.parametrize(
     ("sizes", "strides"),
     [((7,), (1,)), ((2, 3), (3, 1)), ((4, 1, 5), (5, 5, 1)), ((2,) * 8, (128, 64, 32, 16, 8, 4, 2, 1))],
@@ -203,12 +190,6 @@ def test_overlap_and_reach_are_exact(dims):
     desc = TensorDesc(UINT32, *zip(*dims, strict=True))
     assert desc.overlaps == (len(set(places(desc))) < desc.element_count)
     assert desc.reach == max(places(desc)) + 1
-
-
-def test_overlap_of_strides_that_interleave_is_none():
-    # Not nested, and yet every element has its place: 0 2 4 and 3 5 7.
-    assert not TensorDesc(FLOAT32, (2, 3), (3, 2)).overlaps
-    assert TensorDesc(FLOAT32, (3, 4), (3, 2)).overlaps
 
 
 @pytest.mark.parametrize(("stride", "overlaps"), [(999_999, True), (1_000_000, False), (1_000_001, False)])
