@@ -286,14 +286,6 @@ def test_half_a_file_is_not_written(run, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "x.npy"]
 
 
-@pytest.mark.parametrize("name", ["x.NPY", "x.Npy"])
-def test_suffixes_in_any_case(run, resources_of, tmp_path, name):
-    lines = run(writing(name), output_path=tmp_path)
-    assert lines[1] == f"Resource 'output' written to '{tmp_path / name}'"
-    assert np.load(tmp_path / name).tolist() == [6, 15]
-    assert resources_of(x={"initialValues": {"sourcePath": name}})["x"].values.tolist() == [6, 15]
-
-
 def test_what_is_written_is_not_padded(run, tmp_path):
     document = writing("x.npy", "x.bin", resource="x")
     document["resources"]["x"] = given("UINT8", [1, 2, 3])
@@ -404,20 +396,6 @@ def test_timings(run, monkeypatch):
         "The timings of each iteration: ",
         *(f"iteration {i}: {sample:.4f} ms (CPU)" for i, sample in enumerate([10, 3, 1, 2])),
     ]
-
-
-@pytest.mark.parametrize(
-    ("samples", "warmup", "cold", "hot"),
-    [([5], 2, 0, 1), ([5, 4], 2, 1, 1), ([5, 4, 3], 2, 2, 1), ([5, 4, 3], 0, 0, 3)],
-)
-def test_the_last_sample_is_hot(samples, warmup, cold, hot):
-    lines = dxdispatch._timings("x", samples, Options(warmup_samples=warmup, timing_verbosity=1))
-    counts = [int(re.search(r": (\d+) samples", line)[1]) for line in lines[1:]]
-    assert counts == [count for count in (cold, hot) if count]
-
-
-def test_of_two_medians_the_larger_is_said():
-    assert dxdispatch._timings("x", [9, 1, 4, 2, 3], Options())[0].endswith(" 3.0000 ms median (CPU)")
 
 
 def test_a_sample_is_a_share_of_the_repeated_dispatches(run, monkeypatch):
@@ -565,22 +543,10 @@ def test_files_that_cannot_be_read(resources_of, name, more, says):
         resources_of(x={"initialValues": {"sourcePath": name}, **more})
 
 
-@pytest.mark.usefixtures("wrong_files")
-def test_bytes_have_no_half_elements(printed):
-    assert printed({"initialValues": {"sourcePath": "x.bin"}}).endswith("0, 0, 0")
-
-
 @pytest.mark.parametrize(("field", "path"), [("Axes", f"{DESC}.Axes"), ("commands", "commands"), ("valueCount", "")])
 def test_fields_that_are_given_twice(run, field, path):
     with refused(f"...{path}...: the field is given twice"):
         run(json.dumps(SUM).replace(f'"{field}"', f'"{field}": 1, "{field}"', 1))
-
-
-def test_names_that_no_terminal_takes(device, tmp_path, capsys):
-    document = {"resources": {"\ud800": given("UINT8", [7])}, "dispatchables": {}}
-    (tmp_path / "x.json").write_text(json.dumps(document | {"commands": [{"type": "print", "resource": "\ud800"}]}))
-    assert cli.main(["run", str(tmp_path / "x.json")]) == 0
-    assert r"Resource '\ud800': 7" in capsys.readouterr().out
 
 
 def test_command_line(driver, capsys, tmp_path):

@@ -98,13 +98,13 @@ def test_all_official_tests_run(driver, names):
 
 def model_of(nodes, inputs, outputs, opset=22, initializers=()):
     """A model; inputs have the types and shapes of arrays. The shapes of outputs are not looked at."""
-    given = [
+    declared = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for name, x in inputs.items()
     ]
     results = [helper.make_tensor_value_info(name, kind, ()) for name, kind in outputs.items()]
     constants = [onnx.numpy_helper.from_array(x, name) for name, x in dict(initializers).items()]
-    graph = helper.make_graph(nodes, "graph", given, results, constants)
+    graph = helper.make_graph(nodes, "graph", declared, results, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
@@ -194,6 +194,7 @@ def test_poolings_of_every_opset(vulkan, op_type, opset, sizes, attributes):
 VOLUME, ROWS, IMAGE = values(2, 3, 5, 4, 3), values(3, 4), values(1, 1, 5, 5)
 PLANES = np.arange(48, dtype=np.float32).reshape(1, 2, 6, 4)
 TALL = {"kernel_shape": [3, 1], "strides": [2, 1], "dilations": [3, 1]}
+FLAT = {"kernel_shape": [4, 3], "strides": [4, 3], "pads": [2, 1, 0, 1]}
 MAXIMA_OF_3 = np.lib.stride_tricks.sliding_window_view(IMAGE, (3, 3), (2, 3)).max((-1, -2))
 
 
@@ -220,6 +221,14 @@ MAXIMA_OF_3 = np.lib.stride_tricks.sliding_window_view(IMAGE, (3, 3), (2, 3)).ma
             {"kernel_shape": [1, 1], "strides": [3, 1], "auto_pad": "SAME_UPPER"},
             values(1, 1, 9, 8)[:, :, ::3],
         ),
+        # It may be larger than the padded input: as in ONNX Runtime the size of the kernel divides.
+        *(
+            ("AveragePool", [np.ones(sizes, np.float32)], {"count_include_pad": 1, **window}, np.full(ones, mean))
+            for sizes, window, ones, mean in (
+                ((1, 1, 1), {"kernel_shape": [3], "strides": [3]}, (1, 1, 1), np.float32(1 / 3)),
+                ((1, 1, 1, 3), FLAT, (1, 1, 1, 1), np.float32(1 / 6)),
+            )
+        ),
         # Defaults.
         ("ArgMax", [ROWS], {}, ROWS.argmax(0)[None]),
         ("ReduceMax", [ROWS], {}, ROWS.max(keepdims=True)),
@@ -232,8 +241,8 @@ def test_single_nodes(vulkan, op_type, inputs, attributes, expected):
 
 def test_an_empty_auto_pad_is_none(vulkan):
     window = {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [1, 0, 0, 0], "ceil_mode": 1}
-    wanted = output_of(vulkan, "MaxPool", IMAGE, **window)
-    assert np.array_equal(output_of(vulkan, "MaxPool", IMAGE, auto_pad="", **window), wanted)
+    expected = output_of(vulkan, "MaxPool", IMAGE, **window)
+    assert np.array_equal(output_of(vulkan, "MaxPool", IMAGE, auto_pad="", **window), expected)
 
 
 def test_outputs_that_are_left_out(vulkan):
@@ -422,20 +431,7 @@ def test_indices_of_no_elements(vulkan, sizes, expected, storage_order):
     assert got.i.dtype == np.int64
 
 
-@pytest.mark.parametrize("sizes", [(2, 3, 12), (2, 3, 6, 4), (1, 2, 4, 6, 4)], ids=str)
-def test_unpooling_undoes_pooling(vulkan, sizes):
-    x, rank = values(*sizes) + 1, len(sizes) - 2
-    window = {"kernel_shape": [2] * rank, "strides": [2] * rank}
-    nodes = [
-        helper.make_node("MaxPool", ["x"], ["y", "i"], **window),
-        helper.make_node("MaxUnpool", ["y", "i"], ["z"], **window),
-    ]
-    got = interop.onnx.run_model(model_of(nodes, {"x": x}, {"y": FLOAT, "z": FLOAT}), [x], vulkan)
-    assert np.array_equal(got.z, np.where(np.isin(x, got.y) & (got.z != 0), x, 0))
-    assert np.sort(got.z[got.z != 0]).tolist() == np.sort(got.y, axis=None).tolist()
-
-
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_every_maximum_goes_back_where_it_was(vulkan, seed):
     """Odd sizes, padding, steps that leave elements over, and windows that hang over the end."""
     rng = np.random.default_rng(seed)
@@ -452,32 +448,6 @@ def test_every_maximum_goes_back_where_it_was(vulkan, seed):
     model = model_of(nodes, {"x": x}, {"y": FLOAT, "z": FLOAT}, initializers={"shape": np.array(x.shape)})
     got = interop.onnx.run_model(model, [x], vulkan)
     assert np.array_equal(got.z, np.where(np.isin(x, got.y), x, 0))
-
-
-def test_indices_count_in_the_output_that_is_given(vulkan):
-    x = np.arange(25, dtype=np.float32).reshape(1, 1, 5, 5)
-    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
-    nodes = [
-        helper.make_node("MaxPool", ["x"], ["y", "i"], **window),
-        helper.make_node("MaxUnpool", ["y", "i", "shape"], ["z"], **window),
-    ]
-    model = model_of(nodes, {"x": x}, {"z": FLOAT}, initializers={"shape": np.array(x.shape)})
-    (z,) = interop.onnx.run_model(model, [x], vulkan)
-    assert np.argwhere(z[0, 0]).tolist() == [[1, 1], [1, 3], [3, 1], [3, 3]]
-    assert z[z != 0].tolist() == [6, 8, 16, 18]
-
-
-@pytest.mark.parametrize(
-    ("sizes", "window", "expected"),
-    [
-        ((1, 1, 1), {"kernel_shape": [3], "strides": [3]}, 1 / 3),
-        ((1, 1, 1, 3), {"kernel_shape": [4, 3], "strides": [4, 3], "pads": [2, 1, 0, 1]}, 2 / 12),
-    ],
-)
-def test_averages_of_windows_larger_than_the_padded_input(vulkan, sizes, window, expected):
-    """As in ONNX Runtime: with count_include_pad the size of the kernel divides."""
-    got = output_of(vulkan, "AveragePool", np.ones(sizes, np.float32), count_include_pad=1, **window)
-    assert got.reshape(-1)[0] == np.float32(expected)
 
 
 def test_unpooling_takes_off_what_was_padded(vulkan):
@@ -600,23 +570,6 @@ def test_types_of_top_k(vulkan, dtype):
         np.testing.assert_array_equal(ours, theirs, strict=True)
 
 
-def test_top_k_stays_on_the_device(vulkan, monkeypatch):
-    x = values(3, 9)
-    nodes = [
-        helper.make_node("TopK", ["x", "k"], ["y", "i"]),
-        helper.make_node("ReduceSum", ["y"], ["s"], keepdims=0),
-        helper.make_node("ReduceMax", ["i"], ["m"], keepdims=0),
-    ]
-    downloads = []
-    numpy = dmlgpu.DeviceTensor.numpy
-    monkeypatch.setattr(dmlgpu.DeviceTensor, "numpy", lambda self: downloads.append(self.shape) or numpy(self))
-    outputs = {"s": FLOAT, "m": INT64}
-    got = interop.onnx.run_model(model_of(nodes, {"x": x}, outputs, initializers={"k": np.array([4])}), [x], vulkan)
-    assert downloads == [(), ()]
-    expected, indices = first_of(x, 4, 1)
-    assert (got.s, got.m) == (expected.sum(), indices.max())
-
-
 @pytest.mark.parametrize(
     ("sizes", "k", "axis", "expected"),
     [((0, 4), 3, -1, (0, 3)), ((3, 4), 0, 0, (0, 4)), ((3, 0), 0, 1, (3, 0)), ((3, 0), 2, 0, (2, 0))],
@@ -678,8 +631,8 @@ def with_axes(sizes, outputs=("y",), initializers=None):
 def test_an_array_is_the_single_input(vulkan):
     x = values(1, 3, 1, 1)
     model = model_of([node_of("GlobalMaxPool")], {"x": x}, {"y": FLOAT})
-    for given in (x, [x], (x,), {"x": x}):
-        assert np.array_equal(interop.onnx.run_model(model, given, vulkan).y, x)
+    for inputs in (x, [x], (x,), {"x": x}):
+        assert np.array_equal(interop.onnx.run_model(model, inputs, vulkan).y, x)
 
 
 @pytest.mark.parametrize(
@@ -964,9 +917,9 @@ def test_attributes_that_are_refused(op_type, attributes, error, message):
     ],
 )
 def test_unpoolings_that_are_refused(inputs, message):
-    given = {"x": values(1, 1, 2, 2), "i": np.zeros((1, 1, 2, 2), np.int64), "s": np.array([1, 1, 5, 5]), **inputs}
+    arguments = {"x": values(1, 1, 2, 2), "i": np.zeros((1, 1, 2, 2), np.int64), "s": np.array([1, 1, 5, 5]), **inputs}
     with pytest.raises(dmlgpu.DescriptorError, match=rf"^MaxUnpool \(y\): {message}"):
-        interop.onnx.run_node(node_of("MaxUnpool", 3, kernel_shape=[2, 2], strides=[2, 2]), given)
+        interop.onnx.run_node(node_of("MaxUnpool", 3, kernel_shape=[2, 2], strides=[2, 2]), arguments)
 
 
 def test_devices(driver, device):
