@@ -1,5 +1,6 @@
 """Large arrays: what was wrong once, in processes of their own, and the short form of `python -m tests.large`."""
 
+import itertools
 import subprocess
 import sys
 
@@ -64,7 +65,13 @@ def test_loops_of_large_arrays_come_to_their_end(environment, name):
     subprocess.run([sys.executable, "-c", PROGRAM + PROGRAMS[name]], env=environment, check=True)
 
 
-@pytest.mark.parametrize("cores", [None, 16])
-@pytest.mark.parametrize("case", [case for case in large.cases() if case.short], ids=lambda case: case.desc.summary)
+SHORT = [case for case in large.cases() if case.short]
+
+
+@pytest.mark.parametrize(
+    ("case", "cores"),
+    [*zip(SHORT, itertools.cycle((None, 16)))],
+    ids=lambda value: value.desc.summary if isinstance(value, large.Large) else None,
+)
 def test_large_arrays_equal_the_oracle(driver, case, cores):
     large.check(case, driver, cores)
