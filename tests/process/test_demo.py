@@ -1,7 +1,6 @@
 import io
 import re
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -146,22 +145,6 @@ def test_any_size_can_be_run_and_drawn(height, width, device):
     assert demo.draw(results, device.info).width == 1296
 
 
-@pytest.mark.parametrize(
-    ("size", "columns", "image"),
-    [
-        ((120, 900), 3, (68, 512)),
-        ((124, 100), 3, (384, 310)),
-        ((125, 100), 2, (594, 475)),
-        ((300, 100), 1, (1224, 408)),
-    ],
-)
-def test_wide_photographs_get_wide_panels(size, columns, image, results, driver):
-    photo = np.zeros((size[1], size[0], 3), np.uint8)
-    assert (page := demo._Page(*size)).columns == columns
-    assert page.size == image
-    assert demo.draw(replace(results, photo=photo), driver).height == 108 + 6 // columns * (74 + image[1] + 64)
-
-
 def test_one_colour_is_a_palette_of_one(device):
     results = demo.run(device, np.full((5, 6, 3), 77, np.uint8))
     assert results.palette.tolist() == [[77, 77, 77]]
@@ -219,27 +202,6 @@ def test_no_text_reaches_the_next(results, driver, monkeypatch):
     assert picture.width == 1296
 
 
-def test_every_image_has_its_close_up(results, driver):
-    images = {}
-    for i, name in enumerate(["photo", "posterised", "max_pooled", "average_pooled", "dilated", "unpooled"]):
-        image = images[name] = np.full((1024, 1024, 3), 20 * i, np.uint8)
-        # What is enlarged is red, a quarter of it yellow.
-        image[286:379, 563:656] = 255, 0, 0
-        image[333:379, 610:656] = 255, 255, 0
-        if name in ("max_pooled", "average_pooled", "dilated"):
-            images[name] = image[::2, ::2]
-    picture = np.asarray(demo.draw(replace(results, **images, brightest=((0, 0),) * 3), driver))
-    for i, (row, column) in enumerate(np.ndindex(2, 3)):
-        left, top = 36 + 420 * column, 182 + 522 * row
-        panel = picture[top : top + 384, left : left + 384]
-        assert (panel[150:228, :200] == 20 * i).all()
-        close_up = panel[234:, 234:]
-        assert (close_up[..., 0] == 255).all()
-        assert (close_up[80:, 80:, 1] == 255).all()
-        assert not close_up[:64, :, 1:].any()
-        assert not close_up[:, :64, 1:].any()
-
-
 # The command
 
 
@@ -263,14 +225,6 @@ def test_demo_on_the_sample_photograph(run, driver):
             assert len(np.unique(panel.reshape(-1, 3), axis=0)) >= 12
 
 
-@pytest.mark.parametrize("image", [Image.new("RGB", (1, 1)), Image.new("L", (33, 20), 9), Image.new("RGBA", (64, 48))])
-def test_demo_on_other_images(image, run, save):
-    code, picture, output, error = run("--image", save(image))
-    assert (code, error) == (0, "")
-    assert picture.width == 1296
-    assert (output.count(" exact"), output.count(" in bound")) == (5, 1)
-
-
 def test_demo_exits_with_1_where_a_result_differs(run, save, monkeypatch):
     def wrong_maxima(desc, *inputs):
         outputs = reference(desc, *inputs)
@@ -287,22 +241,6 @@ def test_demo_exits_with_1_where_a_result_differs(run, save, monkeypatch):
 def test_another_type_of_output_differs_too(device, monkeypatch):
     monkeypatch.setattr(demo, "reference", lambda *call: tuple(y.astype(np.float64) for y in reference(*call)))
     assert not any(m.agrees for m in demo.run(device, noise(4, 4)).measurements)
-
-
-def test_results_agree_as_those_of_verify_do(device, monkeypatch):
-    monkeypatch.setattr("dmlgpu.comparison.bits", np.zeros_like)
-    monkeypatch.setattr(demo, "reference", lambda *call: tuple(y + 1 for y in reference(*call)))
-    # A bound does not look at bits.
-    agree = {m.operator: m.agrees for m in demo.run(device, noise(4, 4)).measurements}
-    assert [operator for operator in OPERATORS if not agree[operator]] == ["AVERAGE_POOLING1"]
-
-
-def test_demo_checks_itself_where_the_environment_says_so(run, save, monkeypatch):
-    monkeypatch.setenv("DMLGPU_VERIFY", "1")
-    monkeypatch.setattr("dmlgpu.comparison.reference", lambda *call, flags: tuple(y + 1 for y in reference(*call)))
-    code, _, _, error = run("--image", save(Image.new("RGB", (16, 16))))
-    assert code == 1
-    assert error.startswith("dmlgpu: ArgminOperatorDesc.output_tensor: ")
 
 
 @pytest.mark.parametrize(
