@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -195,6 +196,16 @@ def test_sums():
     assert partial.word == "rounding"  # -max - max + inf
     product = judged("reduce-multiply-float32-wide-columns", lambda x: np.multiply.accumulate(x, 0)[-1])
     assert product.word == "rounding"  # 0 times inf
+
+
+def test_nan_in_another_row():
+    [trial] = trials([case for case in CASES if case.id == "argmax-special-float32-increasing"], [])
+    x, moved = trial.inputs["x"].copy(), trial.expected[0].copy()
+    x[0] = range(9)
+    trial = replace(trial, make=lambda: {"x": x})
+    moved[0] = 0
+    assert np.isnan(x[1:]).any()
+    assert judge(trial, [moved], library_of("numpy")).word == "value"
 
 
 def test_indices_of_pooling():
