@@ -51,6 +51,9 @@ const uint COLUMNS = BEFORE + (TILE_WIDTH - 1 + PHASE_WIDTH) / STRIDE_WIDTH + 1;
 const uint ROWS = (WINDOW_HEIGHT - 1) / STRIDE_HEIGHT + 1;
 const uint MOST_COLUMNS = (WINDOW_WIDTH - 1) / STRIDE_WIDTH + 1;
 
+// Rows of outputs whose code is unrolled: few, so that it compiles fast, but short loops take longer.
+const uint TOGETHER = STRIDE_HEIGHT <= 2 ? STRIDE_HEIGHT : 1;
+
 // Whether the first row of the ring covers a row of outputs, which is row `at` of the windows of the last one. All
 // other rows of the ring do.
 bool first_covers(uint at)
@@ -282,15 +285,15 @@ Bits value_at(uint number, uint at, uint k) { return SEARCHED ? results[k] : val
 
 #endif
 
-// Writes a row of outputs: from element `number` on, which has `left_over` - 1 after it in its row. It is row `at` of
-// the windows of the ring's last row.
-void store_row(uint number, uint left_over, uint at, WindowRow first)
+// Writes a row of outputs, if it is `in_tile`: from element `number` on, which has `left_over` - 1 after it in its row.
+// It is row `at` of the windows of the ring's last row.
+void store_row(bool in_tile, uint number, uint left_over, uint at, WindowRow first)
 {
     uint words[4];
     begin_row(number, at, first);
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         Bits value = value_at(number + k, at, k);
-        STORE_OF_TILE(values, value_vectors, words, k, number + k + values_base, value, k < left_over)
+        STORE_OF_TILE(values, value_vectors, words, k, number + k + values_base, value, in_tile && k < left_over)
     }
 }
 
@@ -320,8 +323,14 @@ void main()
             if (i < above)
                 continue;
             WindowRow first = window_row(true, tile.plane, last_depth - (DEPTHS - 1), y - (ROWS - 1), column);
-            for (; at < STRIDE_HEIGHT && row < tile.end; ++at, ++row)
-                store_row(row * size.z + tile.left, size.z - tile.left, at, first);
+            for (uint part = 0; part < STRIDE_HEIGHT; part += TOGETHER) {
+                [[unroll]] for (uint a = 0; a < TOGETHER; ++a) {
+                    uint to = row - at + part + a;
+                    bool in_tile = part + a >= at && to < tile.end;
+                    store_row(in_tile, to * size.z + tile.left, size.z - tile.left, part + a, first);
+                }
+            }
+            row += STRIDE_HEIGHT - at;
             at = 0;
         }
     }
