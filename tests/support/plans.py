@@ -238,12 +238,17 @@ def check_work(plan: Plan, limits: Limits) -> None:
             depth, height, width = (min(count, 1 + reach // stride) for count, reach, stride in steps)
             elements = depth * height * width
             if "tile_height" in push:
-                step, tile = push["window_stride"][1], push["tile_height"]
-                least = max(64, push["size"][2])
+                # Rows that begin at a multiple of the stride, in each slab.
+                _, rows, row = push["size"]
+                step = push["window_stride"][1]
+                least = max(64, row * (rows if rows % step else step))
                 if "shares" in dispatch.shader.variant:
                     # An output's share of the rows that its tile adds, and the rows of the ring that it adds.
-                    added = (push["reach"][1] + tile - 1) // step + 1
-                    elements = min(elements, math.ceil(depth * width * added / tile) + height)
+                    phase, tile = dispatch.shader.constants["phase_height"], push["tile_height"]
+                    filling = (push["reach"][1] - phase) // step + (step - 1 + phase) // step
+                    elements = min(elements, math.ceil(depth * width * (tile // step + filling) / tile) + height)
+                assert push["tile_height"] % step == 0
+                assert push["first_output"] % (rows * row) % (row * step) == 0
         assert push["output_count"] <= max(least, 2 * limits.dispatch_elements / elements)
 
 

@@ -26,14 +26,11 @@ _FEW_ADDITIONS = 33
 _WIDTH = 8
 # The longest stride and the largest window along a dimension.
 _LONGEST_STRIDE, _LARGEST_WINDOW = 8, 64
-# Maximum of windows over an output that adds the gradient of each, or 0. With more, an output loops over the windows
-# whose maximum it is: finding these takes 3 instructions for each window, an addition 20.
-_FEW_WINDOWS = 48
-# Maximum of additions per row of a tile for maxima, and of comparisons before such a loop, which are unrolled. lavapipe
-# (Mesa 25) compiles four outputs of 9x9 windows in a third of the time of their additions.
-_ADDITIONS, _COMPARISONS = 256, 330
-# Maximum of unrolled work per row of a tile for shares: a loaded window counts 5, an output 2, a sum of the ring 1.
-# lavapipe (Mesa 25) compiles 190 in 0.9 s.
+# Maximum of additions per step for maxima, which are unrolled: three outputs of 9x9 windows. lavapipe (Mesa 25)
+# compiles these in 0.6 s.
+_ADDITIONS = 256
+# Maximum of unrolled work per step for shares: a loaded window counts 5, an output 2, a sum of the ring 1. lavapipe
+# (Mesa 25) compiles 190 in 0.9 s.
 _UNROLLED = 190
 # Maximum of windows, or sums, in the ring: 12x12, which lavapipe (Mesa 25) compiles in a second; on a GPU, gfx1100,
 # with the fewest registers, spills with more.
@@ -81,21 +78,20 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     # How the work is divided
 
-    @property
-    def phase(self) -> int:
-        """The position of a tile's first output in the last window along width that begins with it or before it."""
-        row = self.windows.along[2]
-        return row.start_padding % row.stride
+    @cached_property
+    def phase(self) -> tuple[int, ...]:
+        """The position of the first output in the last window that begins with it or before it, by dimension."""
+        return tuple([window.start_padding % window.stride for window in self.windows.along])
 
     @property
     def depths(self) -> int:
         """Windows along depth that can cover an output."""
         return self.windows.along[0].overlap
 
-    def _columns(self, width: int) -> int:
-        """Windows along width that can cover a tile's row of outputs: COLUMNS of the shader."""
-        row = self.windows.along[2]
-        return (row.reach - self.phase) // row.stride + (width - 1 + self.phase) // row.stride + 1
+    def _windows_of(self, d: int, outputs: int) -> int:
+        """Windows along a dimension that can cover `outputs` neighbouring outputs: ROWS, or COLUMNS, of the shader."""
+        window, phase = self.windows.along[d], self.phase[d]
+        return (window.reach - phase) // window.stride + (outputs - 1 + phase) // window.stride + 1
 
     @property
     def _sums_of_window(self) -> int:
@@ -107,35 +103,26 @@ class PoolBackwardSmall(WholeRowsKernel):
     def _additions(self) -> float:
         """Additions per output of an average's gradient: two for each addition of sums, three for each division."""
         _, height, row = self.windows.along
-        rows = self._iterations(self.without_partials.height) / self.without_partials.height
-        divisions = 3 * self.depths * self._columns(self.width) * rows / self.width
-        additions = self.depths * row.overlap * rows + 2 * height.overlap / height.stride
-        return divisions + self._sums_of_window * additions / row.stride
+        steps = self.without_partials.height // height.stride
+        iterations = self._iterations(steps) / steps  # rows of windows per step
+        divisions = 3 * self.depths * self._windows_of(2, self.width) * iterations / self.width
+        additions = self._sums_of_window * (self.depths * row.overlap * iterations + 2 * height.overlap) / row.stride
+        return (divisions + additions) / height.stride
 
-    def _iterations(self, height: int) -> int:
-        """Rows of windows that a tile of this height loads, each of all depths; the first ones fill the ring."""
-        along = self.windows.along[1]
-        return (along.reach + height - 1) // along.stride + 1
-
-    @property
-    def searched(self) -> bool:
-        """Whether outputs add only the gradients that they get: SEARCHED of the shader."""
-        return self.direct.maxima is not None and self._most > _FEW_WINDOWS
-
-    @property
-    def _most(self) -> int:
-        """Maximum of windows that cover an output."""
-        return math.prod([window.overlap for window in self.windows.along])
+    def _iterations(self, steps: int) -> int:
+        """Rows of windows that a tile of `steps` steps loads, each of all depths; the first ones fill the ring."""
+        return steps + self._windows_of(1, self.windows.along[1].stride) - 1
 
     def _is_light(self, width: int) -> bool:
         """Whether the ring and the unrolled work of a tile of this width are small enough."""
-        rows, columns, row = self.windows.along[1].overlap, self._columns(width), self.windows.along[2]
+        _, height, row = self.windows.along
+        outputs, rows, columns = height.stride * width, self._windows_of(1, height.stride), self._windows_of(2, width)
         if self.direct.maxima:
             ring = self.depths * rows * columns
-            unrolled, most = self._most * width, _COMPARISONS if self.searched else _ADDITIONS
+            unrolled, most = outputs * math.prod([window.overlap for window in self.windows.along]), _ADDITIONS
         else:
-            ring = rows * ((width - 1 + self.phase) // row.stride + 1) * self._sums_of_window  # ROWS * SUMS
-            unrolled, most = 5 * self.depths * columns + 2 * width + ring, _UNROLLED
+            ring = rows * ((width - 1 + self.phase[2]) // row.stride + 1) * self._sums_of_window  # ROWS * SUMS
+            unrolled, most = 5 * self.depths * columns + 2 * outputs + ring, _UNROLLED
         return unrolled <= most and ring <= (_GPU_RING if self.limits.cooperating else _RING)
 
     @cached_property
@@ -153,7 +140,9 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     @property
     def unit(self) -> int:
-        return self.whole_slabs if self.shares_words else self.windows.along[2].size
+        # Tiles begin at a multiple of the stride, counted from the start of a slab.
+        (_, rows, row), step = self.windows.fields["size"], self.windows.along[1].stride
+        return row * step if rows % step == 0 and not self.shares_words else self.whole_slabs
 
     @cached_property
     def without_partials(self) -> Tiling:
@@ -162,15 +151,19 @@ class PoolBackwardSmall(WholeRowsKernel):
         tiles = self.problem.output_count // row * -(-row // self.width)
         most = tiles // step // (4 * self.limits.invocations)
         steps = even_part(-(-rows // step), most)
-        searches = self.width * (1 + self.element_count) if self.searched else 0
         while True:
-            tile_height, elements = steps * step, self.element_count
-            iterations = self._iterations(tile_height)
+            iterations, elements = self._iterations(steps), self.element_count
             if self.direct.maxima is None:  # an output has a share of each row that its tile adds, and adds rows
                 depth, height, width = self.direct.most
-                elements = min(elements, -(-depth * width * iterations // tile_height) + height)
-            loads = 1 + iterations * (1 + self.depths) + tile_height * (1 + searches)
-            tiling = Tiling(self.width, elements, loads, height=tile_height, row=row, rows=rows)
+                elements = min(elements, -(-depth * width * iterations // (steps * step)) + height)
+            tiling = Tiling(
+                self.width,
+                elements,
+                loads=1 + iterations * (1 + self.depths),
+                height=steps * step,
+                row=row,
+                rows=rows,
+            )
             if steps == 1 or tiling.most_outputs(self.limits) >= self.unit:
                 return tiling
             steps = even_part(-(-rows // step), steps // 2)
@@ -189,11 +182,11 @@ class PoolBackwardSmall(WholeRowsKernel):
             window_width=width.extent,
             stride_height=height.stride,
             stride_width=width.stride,
-            phase_width=self.phase,
+            phase_height=self.phase[1],
+            phase_width=self.phase[2],
             tile_width=self.width,
             shared_words=self.shares_words,
             whole_vectors=self.width % self.vector_size == width.size % self.vector_size == 0,
-            **({"searched": self.searched} if self.direct.maxima else {}),
         )
         push = Values(**self.direct.push(part), tile_height=self.without_partials.height)
         shader = shader_of(f"pool_backward_small_{self.direct.what}", self.problem, constants)
