@@ -20,8 +20,8 @@
 #include "core/axes.glsl"
 #include "core/cooperating.glsl"
 
-layout(constant_id = 12) const uint VECTORS = 1;  // of an item
-const uint COLUMNS = VECTORS * VECTOR_SIZE;
+layout(constant_id = 12) const uint ITEM_VECTORS = 1;
+const uint COLUMNS = ITEM_VECTORS * VECTOR_SIZE;
 
 #if BITS < 32 && defined(HAS_INDEX)
 #include "accumulators/packed.glsl"
@@ -65,7 +65,7 @@ void accumulate_columns(Item item)
     uint count = item.end - item.begin, at = item.address + thread() * step_size;
     for (uint offset = thread(); offset < count; offset += IN_FLIGHT * THREADS, at += IN_FLIGHT * THREADS * step_size) {
         // Rows past the last one are not accumulated: the first of the IN_FLIGHT rows is loaded instead.
-        uvec4 vectors[IN_FLIGHT][VECTORS];
+        uvec4 vectors[IN_FLIGHT][ITEM_VECTORS];
         [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
             bool is_element = r == 0 || offset + r * THREADS < count;
             [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
@@ -129,7 +129,7 @@ void accumulate_columns(Item item)
 {
     uint count = item.end - item.begin, at = item.address;
     for (uint offset = 0; offset < count; ++offset, at += step_size) {
-        uvec4 vectors[VECTORS];
+        uvec4 vectors[ITEM_VECTORS];
         [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
             vectors[k / VECTOR_SIZE] = load_vector(at + k);
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)

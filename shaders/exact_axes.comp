@@ -23,8 +23,8 @@
 #if defined(ROWS)
 const uint OUTPUTS = 1, STEP = VECTOR_SIZE, SAMPLES = 2, TOGETHER = IN_FLIGHT;
 #elif defined(COLUMNS)
-layout(constant_id = 12) const uint VECTORS = 1;  // of an item
-const uint OUTPUTS = VECTORS * VECTOR_SIZE, STEP = 1, SAMPLES = 4, TOGETHER = IN_FLIGHT;
+layout(constant_id = 12) const uint ITEM_VECTORS = 1;
+const uint OUTPUTS = ITEM_VECTORS * VECTOR_SIZE, STEP = 1, SAMPLES = 4, TOGETHER = IN_FLIGHT;
 #else
 const uint OUTPUTS = 1, STEP = 1, SAMPLES = 4, TOGETHER = 4;
 #endif

@@ -322,7 +322,7 @@ def test_plans_differ_where_limits_do():
 )
 def test_an_item_has_several_vectors_of_a_row_if_few_columns_are_computed_twice(data_type, row, vectors):
     (dispatch,) = lower(arg_desc(ArgmaxOperatorDesc, data_type, (9, row), [0]), PLANNED["cpu"]).dispatches
-    assert dispatch.shader.constants["vectors"] == vectors
+    assert dispatch.shader.constants["item_vectors"] == vectors
 
 
 def test_a_shorter_range_with_more_records_for_each_output_fits_its_memory():

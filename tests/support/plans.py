@@ -31,9 +31,13 @@ OF_GATHERS = r"pool_separable_columns_words_"
 
 @functools.cache
 def modules_of(case: Case, limits: Limits) -> frozenset[str]:
-    """The modules of a case's plan, and where they read vectors."""
+    """The modules of a case's plan, and where they read vectors, or several vectors."""
     shaders = {dispatch.shader for dispatch in case.plan(limits).dispatches}
-    return frozenset(shader.module + "_vectors" * shader.constants.get("vectors", False) for shader in shaders)
+    return frozenset(shader.module + "_vectors" * reads_vectors(shader.constants) for shader in shaders)
+
+
+def reads_vectors(constants: Values) -> bool:
+    return constants.get("vectors", False) or constants.get("item_vectors", 1) > 1
 
 
 # Not an operator of DirectML, and not in the registry.

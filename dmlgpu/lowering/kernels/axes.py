@@ -366,7 +366,7 @@ class Columns(AxesKernel):
             part,
             aligned=self.is_aligned(begin, width, self.axes.reduced[0].stride, *rows),
             flat=len(self.axes.kept) <= 2,
-            vectors=self._columns(width) // self.vector_size,
+            item_vectors=self._columns(width) // self.vector_size,
         )
         if self.limits.cooperating:
             return shader_of("columns_cooperating", self.problem, {**constants, "threads": self.threads})
