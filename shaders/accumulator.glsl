@@ -22,7 +22,7 @@
 //
 // Some accumulators have, for some kernels,
 //
-//   HAS_COUNT                  whether a result needs the number of elements (accumulator.glsl)
+//   HAS_COUNT                  whether a result needs the number of elements
 //   HAS_INDEX, appended(a, b)  the selection: it has indices; combine(a, b), if the elements of b come after those
 //                              of a. extremes.glsl and packed.glsl depend on its states
 //   HAS_PAIRWISE_ADD, joined(a, b), combine_one(a, b)      sums: one operand for two, and combine(a, b) if b is a

@@ -10,9 +10,9 @@
 //      |       [vector][vector][vector][vector]   thread 1
 //      v       [vector][vector][vector][vector]   thread 0
 //
-// On a CPU driver an item may be two to four vectors wide, at most 16 columns: neighbouring invocations read neighbouring
-// cache lines of 64 bytes, if elements have 32 bits, and wait for their loads together. On a GPU (COOPERATING) it is one
-// vector wide, and an invocation waits for the vectors of IN_FLIGHT rows together.
+// On a CPU driver an item may be two to four vectors wide, at most 16 columns: neighbouring invocations read
+// neighbouring cache lines of 64 bytes, if elements have 32 bits, and wait for their loads together. On a GPU
+// (COOPERATING) it is one vector wide, and an invocation waits for the vectors of IN_FLIGHT rows together.
 //
 // The last item of a row ends where the row ends. It may share columns with the item before, which writes these.
 
@@ -147,8 +147,8 @@ void write_columns(Item item, bool writes)
         return;
     }
     // Partials have more words. The last column first, so that `overlap` bounds the loop: drivers unroll loops between
-    // constants, and take seconds to compile so many stores. A copy, because shifting `columns` slows the loop above on
-    // llvmpipe (Mesa 22.3).
+    // constants, and take seconds to compile so many stores. A copy, because shifting `columns` slows
+    // accumulate_columns() on llvmpipe (Mesa 22.3).
     Column results[COLUMNS];
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
         results[k] = columns[k];

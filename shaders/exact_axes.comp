@@ -37,7 +37,7 @@ uint rank, innermost, step_size, outermost_stride;            // of the reduced 
 
 struct Item {
     uint number;   // of its first output, in the dispatch
-    uint overlap;   // outputs that the item before has, too
+    uint overlap;  // outputs that the item before has, too
     uint split;
     uint begin;    // of the elements of the split
     uint end;

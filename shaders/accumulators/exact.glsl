@@ -19,8 +19,7 @@
 //                                                             [ 23 ......... 0 ]
 //
 // Kernels add elements to bins. If a bin missed an element, they add all elements again, to a Long. Longs are stored
-// for combine.comp, as its states. A bin of float16 holds every finite
-// element, and misses none.
+// for combine.comp, as its states. A bin of float16 holds every finite element, and misses none.
 
 layout(constant_id = 8) const uint POWER = 0;  // of the elements' absolute values, 1 or 2; 0: the elements as they are
 layout(constant_id = 9) const uint RESULT = 0;  // what is computed from the sum: a constant below

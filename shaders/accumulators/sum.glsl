@@ -1,6 +1,5 @@
 // The accumulator of sums of floats: SUM, AVERAGE, L1, L2, LOG_SUM, SUM_SQUARE, average and Lp pooling.
 //
-//
 // The state keeps the rounding errors of its additions, so that the error does not grow with the number of elements.
 
 #include "core/floats.glsl"
