@@ -293,7 +293,6 @@ class Columns(AxesKernel):
     }
 
     longest_split: ClassVar = _PACKED
-    most_vectors: ClassVar = 4
     fallback: ClassVar = Reduce
 
     @property
@@ -308,17 +307,18 @@ class Columns(AxesKernel):
             return f"a row has {self.row_length} outputs, fewer than a vector of {self.vector_size}"
         return ""
 
-    def is_wide(self, row: int) -> bool:
-        """Whether several vectors per invocation are faster, for rows of this many outputs."""
-        if self.limits.cooperating or not self.limits.unrolls or self.wide == self.vector_size:
-            return False
-        # If a row is not a multiple of the width, its last vectors are computed twice, little work in a long row.
-        return row >= 4 * self.wide or row % self.wide == 0
-
     @property
-    def wide(self) -> int:
-        """Outputs of an invocation with several vectors."""
-        return min(self.most_vectors * self.vector_size, _COLUMNS)
+    def most_vectors(self) -> int:
+        """Maximum of vectors of an item."""
+        return min(4, _COLUMNS // self.vector_size)
+
+    def vectors(self, row: int) -> int:
+        """Vectors of an item, in rows of `row` outputs."""
+        if self.limits.cooperating or not self.limits.unrolls:
+            return 1
+        # If a row is not a multiple of the width, its last vectors are computed twice, little work in a long row.
+        width = self.most_vectors * self.vector_size
+        return self.most_vectors if row >= 4 * width or row % width == 0 else 1
 
     @cached_property
     def threads(self) -> int:
@@ -329,15 +329,11 @@ class Columns(AxesKernel):
 
     @property
     def least_split(self) -> int:
-        return self.limits.least_loads * self.vector_size // self._columns(self.row_length) * self.threads
-
-    def _columns(self, row: int) -> int:
-        """Outputs of an item, in rows of `row` outputs."""
-        return self.wide if self.is_wide(row) else self.vector_size
+        return self.limits.least_loads // self.vectors(self.row_length) * self.threads
 
     def tiling_of(self, split: int, outputs: int) -> Tiling:
         row = min(self.row_length, outputs)
-        columns, accumulator = self._columns(row), self.problem.accumulator
+        columns, accumulator = self.vectors(row) * self.vector_size, self.problem.accumulator
         loads = split * accumulator.loads(columns)
         if self.limits.cooperating:
             # Other compilers may leave loops over elements that a GPU's compiler unrolls.
@@ -366,7 +362,7 @@ class Columns(AxesKernel):
             part,
             aligned=self.is_aligned(begin, width, self.axes.reduced[0].stride, *rows),
             flat=len(self.axes.kept) <= 2,
-            item_vectors=self._columns(width) // self.vector_size,
+            item_vectors=self.vectors(width),
         )
         if self.limits.cooperating:
             return shader_of("columns_cooperating", self.problem, {**constants, "threads": self.threads})

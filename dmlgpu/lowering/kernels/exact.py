@@ -62,12 +62,12 @@ class ExactColumns(Columns):
 
     longest_split: ClassVar = _LONGEST
     fallback: ClassVar = ExactReduce
-    # As fast as four with elements of 32 bits, and compiled in half the time.
-    most_vectors: ClassVar = 2
 
-    def is_wide(self, row: int) -> bool:
-        # The states of squares are so large that compiling takes seconds.
-        return super().is_wide(row) and not isinstance(self.problem.accumulator, ExactSquares)
+    @property
+    def most_vectors(self) -> int:
+        # Two are as fast as four with elements of 32 bits, and compiled in half the time. The states of squares are so
+        # large that compiling takes seconds.
+        return 1 if isinstance(self.problem.accumulator, ExactSquares) else 2
 
     def tiling_of(self, split: int, outputs: int) -> Tiling:
         tiling = super().tiling_of(split, outputs)
