@@ -1,4 +1,4 @@
-// The accumulator that a module is compiled for; build.py defines its name.
+// The accumulator that a module is compiled for: build.py replaces ACCUMULATOR below with its name.
 //
 // The contract: kernels use nothing else of an accumulator. Each accumulator has
 //
@@ -32,25 +32,7 @@
 //   HAS_SHIFT, greater(a, b), greatest_of(vector), prepare(state, greatest)     LOG_SUM_EXP: prepare() is called before
 //                              the elements of several loads are accumulated
 
-#if defined(ACCUMULATOR_SELECTION)
-#include "accumulators/selection.glsl"
-#elif defined(ACCUMULATOR_SUM)
-#include "accumulators/sum.glsl"
-#elif defined(ACCUMULATOR_EXACT)
-#include "accumulators/exact.glsl"
-#elif defined(ACCUMULATOR_SQUARES)
-#include "accumulators/squares.glsl"
-#elif defined(ACCUMULATOR_CUMULATIVE)
-#include "accumulators/cumulative.glsl"
-#elif defined(ACCUMULATOR_PRODUCT)
-#include "accumulators/product.glsl"
-#elif defined(ACCUMULATOR_LOGSUMEXP)
-#include "accumulators/logsumexp.glsl"
-#elif defined(ACCUMULATOR_INTEGER)
-#include "accumulators/integer.glsl"
-#else
-#error "build.py defines no accumulator"
-#endif
+#include "accumulators/ACCUMULATOR.glsl"
 
 // A partial result, which a first pass writes for combine.comp: the words of a state and, for an average, a count: the
 // number of elements of the whole output.

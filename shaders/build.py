@@ -26,10 +26,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +141,15 @@ def run(*command: object) -> str:
     return done.stdout
 
 
-def included(name: str, accumulator: str) -> set[str]:
-    """A file of this folder and all that it includes; accumulator.glsl includes that of the module."""
-    names = re.findall(r'^#include "(.*)"', (SHADERS / name).read_text(), re.MULTILINE)
-    if name == "accumulator.glsl":
-        names = [f"accumulators/{accumulator}.glsl"]
-    return {name}.union(*(included(other, accumulator) for other in names))
+def source_of(name: str, accumulator: str) -> str:
+    """The text of a file of this folder and of all that it includes. #line has messages name the file that is wrong."""
+    lines = []
+    for number, line in enumerate((SHADERS / name).read_text().splitlines(), 1):
+        if include := re.fullmatch('#include "(.*)"', line):
+            other = include[1].replace("ACCUMULATOR", accumulator)
+            line = f'#line 1 "{other}"\n{source_of(other, accumulator)}\n#line {number + 1} "{name}"'
+        lines.append(line)
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -162,17 +165,29 @@ class Module:
         """The second part of the name, from its end."""
         return self.name.rsplit("_", 2)[1]
 
+    @cached_property
+    def text(self) -> str:
+        """The text that is compiled.
+
+        It is of GLSL 4.30, the first with compute shaders: for 4.50 glslang reads twice as many functions of its own,
+        which takes longer than the file.
+        """
+        version, _, lines = source_of(self.entry_point, self.accumulator).partition("\n")
+        extensions = "GL_EXT_control_flow_attributes", "GL_GOOGLE_cpp_style_line_directive"
+        head = version, *(f"#extension {extension} : require" for extension in extensions)
+        return "\n".join((*head, f'#line 2 "{self.entry_point}"', lines, ""))
+
     @property
     def source(self) -> str:
         """A hash of all that the module is made from, compilers included."""
-        files = sorted(included(self.entry_point, self.accumulator))
-        parts = [*versions(), *self.defines, *files, *((SHADERS / file).read_text() for file in files)]
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return hashlib.sha256("\0".join((*versions(), *self.defines, self.text)).encode()).hexdigest()
 
     def compile(self, folder: Path) -> dict[str, Any]:
         """Writes the module to a folder; returns its entry of layouts.json."""
-        raw, module = folder / f"{self.name}.raw", folder / f"{self.name}.spv"
-        translate(self.entry_point, (*self.defines, f"ACCUMULATOR_{self.accumulator.upper()}"), raw)
+        text, raw, module = (folder / f"{self.name}.{end}" for end in ("comp", "raw", "spv"))
+        text.write_text(self.text)
+        glslang = found("glslang-tools", "glslangValidator", "glslang")
+        run(glslang, "--target-env", TARGET, *(f"-D{define}" for define in self.defines), "-o", raw, text)
         shutil.copy(raw, module)
         if optimizer := shutil.which("spirv-opt"):
             passes = FLOAT_PASSES if self.accumulator in OF_FLOATS else PASSES
@@ -182,17 +197,6 @@ class Module:
         if why := problem(code):
             sys.exit(f"module {self.name} {why}")
         return {**layout(raw.read_bytes()), "sha256": hashlib.sha256(code).hexdigest(), "source": self.source}
-
-
-def translate(entry_point: str, defines: Iterable[str], module: Path, shaders: Path = SHADERS) -> None:
-    """Compiles a .comp file of a folder.
-
-    The files are of GLSL 4.30, the first with compute shaders: for 4.50 glslang reads twice as many functions of its
-    own, which takes longer than the file.
-    """
-    glslang = found("glslang-tools", "glslangValidator", "glslang")
-    options = f"-I{shaders}", *(f"-D{define}" for define in defines)
-    run(glslang, "--target-env", TARGET, *options, "-o", module, shaders / entry_point)
 
 
 @cache

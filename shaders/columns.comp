@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Reductions where neighbouring outputs read neighbouring elements. A row of outputs is along the last kept dimension
 // and has at least COLUMNS outputs. An item is COLUMNS outputs of a row, or one split of their elements. THREADS
 // invocations share an item:

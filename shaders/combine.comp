@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Combines the partials of every output, and writes an output tensor of any layout, or packed values and indices. If an
 // output has too many partials for one invocation, dispatches with TO_PARTIALS come first: they combine each split of
 // an output's partials to one partial result. THREADS invocations share an output, or one split of its partials. The

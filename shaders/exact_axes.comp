@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Exact sums over axes (exact.glsl). An item is OUTPUTS neighbouring outputs, or one split of their elements, and
 // THREADS invocations share it. A load has STEP elements of each output:
 //

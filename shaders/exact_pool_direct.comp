@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Exact averages over windows of any size, in any input layout (exact.glsl). One invocation computes an output, or one
 // split of its window; splits are those of pool_direct.comp.
 

@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Exact averages over windows (exact.glsl). Tiles, spans and the ring are those of pool_small.comp; the ring has bins,
 // all with one `least`.
 //

@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Gradients of pooling. An output is the gradient of one element of the pooled tensor: the sum over the windows that
 // cover the element, in their row-major order. No two invocations add to one output.
 //

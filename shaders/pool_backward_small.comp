@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Gradients of pooling with small windows, as in pool_backward.comp; those of maxima are added in the same order.
 //
 // One invocation computes a tile of outputs: some rows of TILE_WIDTH neighbours, a multiple of the windows' stride. It

@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Pooling over windows of any size, in any input layout. One invocation computes the outputs that share a word: four of
 // 8 bits, two of 16, else one. For each it accumulates the window's elements in the input, in row-major order, and
 // writes value and index. With VECTORS, the elements in a row of a window are contiguous, and most are loaded in

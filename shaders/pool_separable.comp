@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Pooling over windows of any size, along one dimension. Windows with several dimensions need one dispatch per
 // dimension, a separable pass: along width, then height, then depth. A pass writes its results for the next one to a
 // temporary: a word of bits for each maximum (two for 64 bits), and after all of these an index for each; or the

@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Pooling over small windows. The elements of an input row are contiguous.
 //
 // One invocation computes a tile of outputs, row by row: TILE_WIDTH neighbours in each row. Their windows cover a span

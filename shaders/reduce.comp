@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Reductions over any layout. One invocation accumulates an output's elements, or one split of them, in order of their
 // index, and writes the output, or a partial result for combine.comp.
 

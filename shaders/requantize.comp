@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // QUANTIZED_LINEAR_AVERAGE_POOLING, the last step: computes outputs from the sums of windows. An item is a word: four
 // outputs, or fewer in the last word of a tensor.
 //

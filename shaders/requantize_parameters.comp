@@ -1,5 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
 // Parameters of each channel for requantize.comp, in four words: the ratio of both scales, as x / y * 2^exponent, and
 // both zero points. An item is a channel.
 //

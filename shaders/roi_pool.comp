@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Maxima of the bins of regions. A row of `rois` has a region's batch entry, and its first and last column and row.
 //
 // An invocation computes a tile of outputs: a row of bins of a region and channel, or one bin. It accumulates the

@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Reductions where the elements of an output are contiguous in memory, and fill at least a vector of 16 bytes: they are
 // loaded in vectors. An item is an output, or one split of its elements. THREADS invocations share it; neighbouring
 // threads read neighbouring vectors.

@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Cumulative sums and products: elements, each combined with those before it in its line. An item is a block of a line,
 // or with COLUMNS of a vector of neighbouring lines. With COOPERATING, THREADS invocations share a block:
 //

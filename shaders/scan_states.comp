@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Replaces the state of each block by the combined state of those before it in its line, with which the block begins.
 // An item is a group of states of a line. If lines have several groups, dispatches with TO_PARTIALS come first, which
 // write the combined state of each group; then these are replaced likewise:

@@ -1,7 +1,5 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
 #extension GL_ARB_enhanced_layouts : require
-#extension GL_EXT_control_flow_attributes : require
 // Writes each element to its output if scatter_mark.comp marked the output with the element's number, the third step of
 // core/scattered.glsl. WRITE selects other steps. An item is four elements of the source.
 

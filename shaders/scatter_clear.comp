@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // Sets outputs to 0, the first step of core/scattered.glsl. An item is 16 bytes of outputs.
 
 #include "core/scattered.glsl"

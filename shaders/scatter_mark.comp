@@ -1,7 +1,5 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
 #extension GL_ARB_enhanced_layouts : require
-#extension GL_EXT_control_flow_attributes : require
 // Marks each output with the number of an element that has its index, the second step of core/scattered.glsl. An item
 // is four elements of the source.
 

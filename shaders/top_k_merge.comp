@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // TOP_K, the second step: merges the lists of a line, two by two, and keeps the first entries. An item is item_size
 // neighbouring entries of a merged list. A binary search counts the entries of either list that come before them:
 //

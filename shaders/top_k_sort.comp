@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // TOP_K, the first step: sorted lists of elements. An item sorts the first elements of groups, eight at a time, and
 // keeps the first LIST of them all. Each of eight neighbouring groups has every eighth element, so that rows of eight
 // elements are loaded:

@@ -1,6 +1,4 @@
 #version 430
-#extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // TOP_K, the last step: writes the entries of one list per line to packed outputs. An item is an output.
 
 layout(push_constant) uniform Push {

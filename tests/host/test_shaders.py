@@ -15,7 +15,7 @@ from dmlgpu.lowering.plan import NumberKind, Shader, Values
 from dmlgpu.runtime import spirv
 from tests.support.instructions import CAPABILITY, instructions
 from tests.support.processes import ROOT, output_of
-from tests.support.shaders import MODULES, SHADERS, SOURCES, build, included
+from tests.support.shaders import MODULES, SHADERS, SOURCES, build
 
 
 def test_workgroup_size_is_the_first_constant():
@@ -28,7 +28,7 @@ def test_layouts_are_what_the_shaders_declare():
     assert list(layout.push)[:4] == ["first_output", "output_count", "size", "first_element"]
     assert [layout.push[name] for name in ("output_count", "size", "indices_stride")] == [(1, 1), (2, 4), (9, 4)]
     assert {name: layout.constants[name] for name in ("item_stride", "packed")} == {"item_stride": 2, "packed": 10}
-    source = included("columns.comp")
+    source = build.source_of("columns.comp", "selection")
     declared = {(name.lower(), int(n)) for n, name in re.findall(r"constant_id = (\d+)\) const \w+ (\w+) =", source)}
     assert {*spirv.layout_of("columns_cooperating_selection_32").constants.items()} == declared
 
@@ -222,10 +222,10 @@ def test_only_what_has_changed_is_built_again(built, tmp_path):
 def test_a_build_that_fails_changes_nothing(built, tmp_path):
     before = {file: file.read_bytes() for file in (tmp_path / "spirv").iterdir()}
     add_a_line(tmp_path / "shaders/core/kernel.glsl")
-    (tmp_path / "shaders/reduce.comp").write_text("no GLSL")
+    (tmp_path / "shaders/accumulators/sum.glsl").write_text("\nno GLSL")
     code, said = built()
     assert code == 1
-    assert "syntax error" in said
+    assert re.search("accumulators/sum.glsl:2: .*syntax error", said)
     assert {file: file.read_bytes() for file in (tmp_path / "spirv").iterdir()} == before
     assert {path.name for path in tmp_path.iterdir()} == {"shaders", "modules.txt", "spirv"}
 

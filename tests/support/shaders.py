@@ -22,12 +22,6 @@ sys.modules[specification.name] = build
 specification.loader.exec_module(build)
 
 
-def included(name: str, accumulator: str = "selection") -> str:
-    """A shader with the text of the files that it includes."""
-    name = f"accumulators/{accumulator}.glsl" if name == "accumulator.glsl" else name
-    return re.sub(r'#include "(.*?)"', lambda match: included(match[1], accumulator), SOURCES[name])
-
-
 def variants(prefix: str) -> dict[str, list[str]]:
     """The entry point and the definitions of every variant."""
     lines = re.findall(rf"^set\({prefix}_(\w+) (.*)\)$", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
