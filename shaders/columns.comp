@@ -57,47 +57,57 @@ void write_column(Item item, uint k, Column column)
 
 #ifdef COOPERATING
 
+// Accumulates IN_FLIGHT rows of an item, every THREADS-th. The first is row number `offset`, and begins at `at`. For each
+// row past the last one, the first is loaded instead, and not accumulated. `whole`, a constant, says that there are none.
+void accumulate_rows(Item item, uint offset, uint at, bool whole)
+{
+    uint count = item.end - item.begin;
+    uvec4 vectors[IN_FLIGHT][ITEM_VECTORS];
+    [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
+        bool is_element = whole || r == 0 || offset + r * THREADS < count;
+        [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
+            vectors[r][k / VECTOR_SIZE] = load_vector((is_element ? at + r * THREADS * step_size : at) + k);
+    }
+    // No [[unroll]]: GPUs' compilers unroll without it; SwiftShader takes minutes, and all memory, to compile the
+    // branches of an unrolled loop.
+#ifdef HAS_SHIFT
+    for (uint k = 0; k < COLUMNS; ++k) {
+        Operand greatest = operand_of(element_of(vectors[0][0], k));
+        for (uint r = 1; r < IN_FLIGHT; ++r)
+            greatest = greater(greatest, operand_of(element_of(vectors[r][0], k)));
+        prepare(columns[k], greatest);
+    }
+#endif
+#ifdef HAS_PAIRWISE_ADD
+    // Adds the rows, then their sum to the state: half the instructions of adding every element to the state.
+    for (uint k = 0; k < COLUMNS; ++k) {
+        Operand operand = operand_of(element_of(vectors[0][k / VECTOR_SIZE], k % VECTOR_SIZE));
+        for (uint r = 1; r < IN_FLIGHT; ++r) {
+            Operand next = operand_of(element_of(vectors[r][k / VECTOR_SIZE], k % VECTOR_SIZE));
+            operand = joined(operand, or_neutral(next, whole || offset + r * THREADS < count));
+        }
+        accumulate(columns[k], operand, 0);
+    }
+#else
+    for (uint r = 0; r < IN_FLIGHT; ++r) {
+        bool is_element = whole || r == 0 || offset + r * THREADS < count;
+        [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+            accumulate_element(columns[k], element_of(vectors[r][k / VECTOR_SIZE], k % VECTOR_SIZE),
+                               item.begin + (is_element ? offset + r * THREADS : offset), is_element);
+    }
+#endif
+}
+
 // Accumulates this thread's elements of an item.
 void accumulate_columns(Item item)
 {
-    uint count = item.end - item.begin, at = item.address + thread() * step_size;
-    for (uint offset = thread(); offset < count; offset += IN_FLIGHT * THREADS, at += IN_FLIGHT * THREADS * step_size) {
-        // Rows past the last one are not accumulated: the first of the IN_FLIGHT rows is loaded instead.
-        uvec4 vectors[IN_FLIGHT][ITEM_VECTORS];
-        [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
-            bool is_element = r == 0 || offset + r * THREADS < count;
-            [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
-                vectors[r][k / VECTOR_SIZE] = load_vector((is_element ? at + r * THREADS * step_size : at) + k);
-        }
-        // No [[unroll]]: GPUs' compilers unroll without it; SwiftShader takes minutes, and all memory, to compile
-        // the branches of an unrolled loop.
-#ifdef HAS_SHIFT
-        for (uint k = 0; k < COLUMNS; ++k) {
-            Operand greatest = operand_of(element_of(vectors[0][0], k));
-            for (uint r = 1; r < IN_FLIGHT; ++r)
-                greatest = greater(greatest, operand_of(element_of(vectors[r][0], k)));
-            prepare(columns[k], greatest);
-        }
-#endif
-#ifdef HAS_PAIRWISE_ADD
-        // Adds the rows, then their sum to the state: half the instructions of adding every element to the state.
-        for (uint k = 0; k < COLUMNS; ++k) {
-            Operand operand = operand_of(element_of(vectors[0][k / VECTOR_SIZE], k % VECTOR_SIZE));
-            for (uint r = 1; r < IN_FLIGHT; ++r) {
-                Operand next = operand_of(element_of(vectors[r][k / VECTOR_SIZE], k % VECTOR_SIZE));
-                operand = joined(operand, or_neutral(next, offset + r * THREADS < count));
-            }
-            accumulate(columns[k], operand, 0);
-        }
-#else
-        for (uint r = 0; r < IN_FLIGHT; ++r) {
-            bool is_element = r == 0 || offset + r * THREADS < count;
-            [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-                accumulate_element(columns[k], element_of(vectors[r][k / VECTOR_SIZE], k % VECTOR_SIZE),
-                                   item.begin + (is_element ? offset + r * THREADS : offset), is_element);
-        }
-#endif
-    }
+    const uint turn = IN_FLIGHT * THREADS, others = turn - THREADS;
+    uint count = item.end - item.begin, offset = thread(), at = item.address + offset * step_size;
+    uint end = REPEATABLE || count < others ? 0 : count - others;  // as in rows.comp
+    for (; offset < end; offset += turn, at += turn * step_size)
+        accumulate_rows(item, offset, at, true);
+    for (; offset < count; offset += turn, at += turn * step_size)
+        accumulate_rows(item, offset, at, false);
 }
 
 shared Column shared_columns[COLUMNS * GROUP_SIZE];

@@ -41,29 +41,41 @@ Row row_of(uint address, uint begin, uint end)
 
 #ifdef COOPERATING
 
-// The state of this thread's elements of a row, every THREADS-th vector.
+// Accumulates IN_FLIGHT vectors, every THREADS-th of a row. The first is for elements from begin + next on, but may begin
+// before them, with element `at`. Past the end of the row, the last vector is loaded, and all its elements are skipped.
+// `whole`, a constant, says that no vector passes the last one.
+void accumulate_vectors(inout State state, Row row, uint next, bool whole)
+{
+    uvec4 vectors[IN_FLIGHT];
+    [[unroll]] for (uint i = 0; i < IN_FLIGHT; ++i) {
+        uint offset = next + i * THREADS * VECTOR_SIZE;
+        vectors[i] = load_vector(row.address + row.first + (whole ? offset : min(offset, row.last)));
+    }
+    // No [[unroll]] for loops over loaded vectors: GPUs' compilers unroll them without it; see columns.comp.
+#ifdef HAS_SHIFT
+    Operand greatest = greatest_of(vectors[0]);
+    for (uint i = 1; i < IN_FLIGHT; ++i)
+        greatest = greater(greatest, greatest_of(vectors[i]));
+    prepare(state, greatest);
+#endif
+    for (uint i = 0; i < IN_FLIGHT; ++i) {
+        uint offset = next + i * THREADS * VECTOR_SIZE, at = row.first + (whole ? offset : min(offset, row.last));
+        accumulate_vector(state, vectors[i], whole ? 0 : row.begin + offset - at, at);
+    }
+}
+
+// The state of this thread's elements of a row.
 State state_of_elements(Row row)
 {
+    const uint turn = IN_FLIGHT * THREADS * VECTOR_SIZE, others = turn - THREADS * VECTOR_SIZE;
     uint size = row.end - row.begin, next = thread() * VECTOR_SIZE;
     State state = empty_from(row.first + min(next, row.last));
-    // A vector for elements from begin + next + ... on may begin before them, with element `at`. If there is none, the
-    // last vector is loaded, and all its elements are skipped.
-    for (; next < size; next += IN_FLIGHT * THREADS * VECTOR_SIZE) {
-        uvec4 vectors[IN_FLIGHT];
-        [[unroll]] for (uint i = 0; i < IN_FLIGHT; ++i)
-            vectors[i] = load_vector(row.address + row.first + min(next + i * THREADS * VECTOR_SIZE, row.last));
-        // No [[unroll]] for loops over loaded vectors: GPUs' compilers unroll them without it; see columns.comp.
-#ifdef HAS_SHIFT
-        Operand greatest = greatest_of(vectors[0]);
-        for (uint i = 1; i < IN_FLIGHT; ++i)
-            greatest = greater(greatest, greatest_of(vectors[i]));
-        prepare(state, greatest);
-#endif
-        for (uint i = 0; i < IN_FLIGHT; ++i) {
-            uint at = row.first + min(next + i * THREADS * VECTOR_SIZE, row.last);
-            accumulate_vector(state, vectors[i], row.begin + next + i * THREADS * VECTOR_SIZE - at, at);
-        }
-    }
+    // A third of the second loop's instructions for a sum choose the elements; the first loop does without.
+    uint end = REPEATABLE || row.last < others ? 0 : row.last - others + 1;
+    for (; next < end; next += turn)
+        accumulate_vectors(state, row, next, true);
+    for (; next < size; next += turn)
+        accumulate_vectors(state, row, next, false);
     return state;
 }
 
