@@ -297,7 +297,9 @@ def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) ->
         requested = np.dtype(np.int64)  # counts, as in NumPy
     if requested not in allowed or source.kind not in "biuf":
         refused = f"dtype={requested} of {source}" if dtype is not None else source
-        how = conversion(source.name, widened) if dtype is None else ""
+        has_dtype = function not in (ReduceFunction.MAX, ReduceFunction.MIN) and source.kind in "biuf"
+        advice = ['give dtype="{0}"'] if has_dtype else []
+        how = conversion(source.name, widened, *advice) if dtype is None else ""
         if how and x.is_on_device:
             how = "; a device tensor is not converted: upload another type"
         raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")

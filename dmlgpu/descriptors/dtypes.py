@@ -165,8 +165,14 @@ _WIDE = (DataType.INT32, DataType.UINT32, DataType.INT64, DataType.UINT64, DataT
 _INTEGERS = ("bool", *(t.name.lower() for t in DataType if t.bits >= 8 and not t.is_float))
 
 
-def conversion(name: str, allowed: Iterable[DataType]) -> str:
-    """The end of an error: how to convert an array of this NumPy type, which is not allowed; '' if it cannot be."""
+_CONVERT = "convert the array, as by x.astype(np.{0}), a list by np.asarray(x, np.{0})"
+
+
+def conversion(name: str, allowed: Iterable[DataType], how: str = _CONVERT) -> str:
+    """The end of an error: how to convert an array of this NumPy type, which is not allowed; '' if it cannot be.
+
+    `how`: the advice, with {0} for the name of the nearest type that is allowed.
+    """
     exact: list[DataType] = []
     rounded = [DataType.FLOAT32]
     if name in _INTEGERS:
@@ -180,5 +186,4 @@ def conversion(name: str, allowed: Iterable[DataType]) -> str:
     nearest = next((t for t in (*exact, *rounded) if t in allowed), None)
     if nearest is None:
         return ""
-    to, rounds = nearest.name.lower(), "" if nearest in exact else ", which rounds"
-    return f"; convert the array, as by x.astype(np.{to}), a list by np.asarray(x, np.{to}){rounds}"
+    return f"; {how.format(nearest.name.lower())}" + ("" if nearest in exact else ", which rounds")

@@ -696,7 +696,10 @@ def _stream(args: argparse.Namespace) -> int:
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
         out = tuple(outputs) if len(outputs) > 1 else next(iter(outputs), None)
-        results = function(chunks, **arguments, device=device, out=out)
+        try:
+            results = function(chunks, **arguments, device=device, out=out)
+        except TypeError as error:  # it does not take the type of x
+            raise DescriptorError(str(error)) from None
         seconds = time.perf_counter() - start
         several = results if isinstance(results, tuple) else (results,)
         names = args.output or [None] * len(several)

@@ -41,7 +41,10 @@ _WORDS: dict[str, Mapping[str, Any]] = {
 }
 # Types in which sums and means are computed; `dtype` of other functions is the type of indices.
 _SUMMED = {data_type.name: data_type for data_type in SELECTED_TYPES if data_type is not DataType.FLOAT64}
-_DTYPES = {"mean": {name: _SUMMED[name] for name in ("FLOAT32", "FLOAT16")}, "prod": _SUMMED, "sum": _SUMMED}
+_DTYPES = {
+    "mean": {name: _SUMMED[name] for name in ("FLOAT32", "FLOAT16")},
+    **dict.fromkeys(("cumulative_prod", "cumulative_sum", "prod", "sum"), _SUMMED),
+}
 # Arguments whose value is one number.
 _NUMBERS = "p", "k", "roi_count", "spatial_scale"
 # The arguments of `of` in **window, and their defaults.

@@ -295,6 +295,9 @@ REFUSED = {
     "stream mean x.npy dtype=int32": "mean.dtype: 'int32' ... allowed are FLOAT32, FLOAT16, None\n",
     "stream argmax x.npy axes=0": "argmax: 'axes=0' is not allowed; write axis, with keepdims=True for axes that stay",
     "stream argmax x.npy output_data_type=INT32": "argmax: 'output_data_type=INT32' is not allowed; write dtype\n",
+    "stream mean integers.npy": 'mean: uint8 is not supported; allowed are float32, float16; give dtype="float32"\n',
+    "stream mean integers.npy --output lost.npy --force": "mean: uint8 is not supported; ... give dtype",
+    "stream cumulative_sum x.npy axis=0 dtype=float64": "cumulative_sum.dtype: 'float64' ... FLOAT32, FLOAT16, INT64",
     "stream max x.npy dtype=int32": "max: 'dtype=int32' is not allowed; write indices_data_type\n",
     "stream sum x.npy axis=7": "ReduceOperatorDesc.axis: 7 is out of range; allowed are ",
     "stream max_pooling x.npy window_size=2 padding=1:0": "MaxPooling2OperatorDesc.padding: ",
@@ -362,6 +365,7 @@ def crowded(file, tmp_path):
     (tmp_path / "none.npy").mkdir()
     os.mkfifo(tmp_path / "pipe.npy")
     (tmp_path / "lost.npy").symlink_to("nowhere")
+    np.save(tmp_path / "integers.npy", np.zeros(3, np.uint8))
     return tmp_path
 
 
