@@ -235,7 +235,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         ),
     )
     explain.add_argument("operator", help=f"one of {', '.join(DESCRIPTORS).lower()}")
-    explain.add_argument("type", help="type of the input, such as float32; a wrong one lists all")
+    explain.add_argument("type", nargs="?", help="type of the input, such as float32; a wrong one lists all")
     explain.add_argument("sizes", nargs="?", help="sizes of the input, such as 8,64,112,112")
     explain.add_argument(
         "arguments",
@@ -540,7 +540,7 @@ def _explain(args: argparse.Namespace) -> int:
 
     from dmlgpu.tools import explain
 
-    desc = explain.parse(args.operator, args.type, args.sizes, args.arguments)
+    desc = explain.parse(args.operator, args.type, args.sizes, arguments=args.arguments)
     console = open_console(_COLUMNS)
     with Device(args.device) as device:
         _print_device(console, device)
@@ -572,7 +572,7 @@ def _as_operator(model: str, *words: str) -> str:
     """Advice for an operator's name in place of a model file, followed by `words`; "" if `model` is none."""
     if model.upper() not in DESCRIPTORS or os.path.exists(model):
         return ""
-    call = " ".join(words or ["TYPE SIZES NAME=VALUE"])
+    call = " ".join(words) or "TYPE SIZES NAME=VALUE, as in --op argmax float32 4096,1024 axis=1"
     return f"{model} is an operator, and there is no file of this name; write dmlgpu profile --op {model} {call}"
 
 
@@ -629,10 +629,7 @@ def _calls_of_operator(words: Sequence[str]) -> Callable[[Device], object]:
     from dmlgpu.testing import fills
     from dmlgpu.tools import explain
 
-    if len(words) < 3:
-        raise DescriptorError(f"--op: {' '.join(words)} is not allowed; give an operator, a type and sizes")
-    name, data_type, sizes, *arguments = words
-    desc = explain.parse(name, data_type, sizes, arguments)
+    desc = explain.parse(*words[:3], arguments=words[3:])
 
     @cache
     def inputs() -> tuple[Array, ...]:

@@ -49,7 +49,7 @@ _DTYPES = {
 _NUMBERS = "p", "k", "roi_count", "spatial_scale"
 # The arguments of `of` in **window, and their defaults.
 _WINDOW = dict.fromkeys(WINDOW_FIELDS) | {"include_padding": False, "p": 2}
-_HOW = "the function of REDUCE is an argument, as in: reduce float32 8,100 function=SUM axis=1"
+_HOW = "it is an argument of REDUCE, as in: reduce float32 8,100 function={} axis=1"
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,14 @@ class Argument:
         return ", ".join([*(numbers if self.words is None else self.words), *["None"] * (self.default is None)])
 
 
-def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]) -> OperatorDesc:
+def parse(
+    name: str, data_type: str | None = None, sizes: str | None = None, *, arguments: Sequence[str]
+) -> OperatorDesc:
     """Parses an operator.
 
     Args:
         name: DirectML's name, in upper or lower case; after REDUCE its function may follow, as in `REDUCE SUM`.
-        data_type: the type of the input, DirectML's name in upper or lower case.
+        data_type: the type of the input, DirectML's name in upper or lower case; None: it is missing.
         sizes: the sizes of the input, separated by commas; None: they are missing.
         arguments: arguments of the descriptor's `of`, such as `axis=0,1`, `strides=2,2` or `axis_direction=DECREASING`;
             also `input_strides=1,4096`, the strides of the input.
@@ -115,11 +117,15 @@ def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]
     """
     kind, _, function = name.upper().partition(" ")
     if kind not in DESCRIPTORS:
-        raise DescriptorError(f"operator: {shown(name)} is not allowed; allowed are {', '.join(DESCRIPTORS)}; {_HOW}")
-    if data_type.upper() in ReduceFunction.__members__:
-        raise DescriptorError(f"type: {shown(data_type)} is not allowed; {_HOW}")
-    if sizes is None:
-        raise DescriptorError("sizes: required; allowed are integers between commas")
+        member = {"MEAN": "AVERAGE", "PROD": "MULTIPLY"}.get(kind, kind)
+        what = f"allowed are {', '.join(DESCRIPTORS)}"
+        if member in ReduceFunction.__members__:
+            what = _HOW.format(member)
+        raise DescriptorError(f"operator: {shown(name)} is not allowed; {what}")
+    if data_type is not None and data_type.upper() in ReduceFunction.__members__:
+        raise DescriptorError(f"type: {shown(data_type)} is not allowed; {_HOW.format(data_type.upper())}")
+    if data_type is None or sizes is None:
+        raise DescriptorError(f"{name}: give its type and sizes, as in: argmax float32 4096,1024 axis=1")
     # By their functions; the key is None for operators other than REDUCE.
     rows = {row.options.get("function", (None,))[0]: row for row in OPERATORS if row.desc is DESCRIPTORS[kind]}
     arguments = [f"function={function}", *arguments] if function else arguments

@@ -77,7 +77,7 @@ def operator(data: bytes) -> None:
     """The words of an operator: its descriptor, or an error."""
     name, data_type, sizes, *arguments = (text(part) for part in [*data.split(b"\n"), b"", b"", b""])
     with contextlib.suppress(DescriptorError):
-        assert explain.parse(name, data_type, sizes, [each for each in arguments if each]).outputs
+        assert explain.parse(name, data_type, sizes, arguments=[each for each in arguments if each]).outputs
 
 
 @contextlib.contextmanager

@@ -156,7 +156,7 @@ WRONG_ARGUMENTS = {
     "verify --nonsense": "dmlgpu verify: error: there is no option --nonsense\n",
     "verify x": "dmlgpu verify: error: unexpected argument 'x' (put options last)\n",
     "stream": "error: the following arguments are required: FUNCTION, FILE\n",
-    "explain argmax": "error: the following arguments are required: type\n",
+    "explain": "error: the following arguments are required: operator\n",
     "demo --image": "dmlgpu demo: error: argument --image: expected one argument",
     "demo --image a\0b": r"dmlgpu: error: 'a\x00b' ... remove the character 0",
     "stream max_pooling_grad x.npy": "argument FUNCTION: ... 'max_pooling_grad' ... argmax ... sum",
@@ -240,10 +240,13 @@ REFUSED = {
     "demo --device nonsense": "dmlgpu: there is no device 'nonsense'; devices are 0: ",
     "verify --device 999": "dmlgpu: there is no device 999; devices are 0: ",
     "verify --device nonsense": "dmlgpu: there is no device 'nonsense'; devices are 0: ",
-    "explain sum float32 3": "operator: 'sum' ... ARGMAX, ARGMIN, REDUCE, AVERAGE_POOLING ... TOP_K1; " + explain._HOW,
-    "explain reduce sum float32 3": f"type: 'sum' ... {explain._HOW}",
-    "explain reduce sum": f"type: 'sum' ... {explain._HOW}",
-    "explain argmax float32": f"sizes: ... required ... {INTEGERS}\n",
+    "explain median float32 3": "operator: 'median' ... ARGMAX, ARGMIN, REDUCE, AVERAGE_POOLING ... TOP_K1\n",
+    "explain sum float32 3": "operator: 'sum' ... it is an argument of REDUCE, as in: reduce ... function=SUM axis=1\n",
+    "explain mean": "operator: 'mean' ... function=AVERAGE axis=1\n",
+    "explain reduce sum float32 3": "type: 'sum' ... function=SUM axis=1\n",
+    "explain reduce sum": "type: 'sum' ... function=SUM axis=1\n",
+    "explain argmax": "argmax: give its type and sizes, as in: argmax float32 4096,1024 axis=1\n",
+    "explain argmax float32": "argmax: give its type and sizes, as in: argmax float32 ... axis=1\n",
     "explain argmax float32 3 output_data_type=float32": f"argmax.output_data_type: 'float32' ... {ARG_INDICES}",
     "explain reduce float32 3": "reduce.function: ... required ... ARGMAX, ARGMIN, AVERAGE, L1, L2, LOG_SUM",
     "explain 'reduce sum' float32 3 function=MAX": "reduce sum.function: 'MAX' ... function is given twice",
@@ -278,11 +281,11 @@ REFUSED = {
     "explain reduce float32 9,3 function=LOG_SUM --exact": "function: LOG_SUM is not supported with EXACT_SUMS",
     "profile": "profile: give either a model file or --op",
     "profile argmax": "profile: argmax is an operator, and there is no file of this name; write dmlgpu "
-    "profile --op argmax TYPE SIZES NAME=VALUE\n",
+    "profile --op argmax TYPE SIZES NAME=VALUE, as in --op argmax float32 4096,1024 axis=1\n",
     "profile sum": "No such file or directory: 'sum'",
     "profile a.json --op argmax float32 3": "profile: give either a model file or --op",
-    "profile --op argmax float32": "--op: argmax float32 ... give an operator, a type and sizes",
-    "profile --op sum float32 3": "operator: 'sum' ... ARGMAX",
+    "profile --op argmax float32": "argmax: give its type and sizes, as in: argmax float32 ... axis=1\n",
+    "profile --op sum float32 3": "operator: 'sum' ... function=SUM axis=1\n",
     "profile 'no such file.json'": "no such file.json",
     "profile --op argmax float32 3 --trace 'no folder/a.json'": "no folder/a.json",
     "profile --op argmax float32 3 --device 999": "there is no device 999; devices are 0: ",
@@ -292,12 +295,12 @@ REFUSED = {
     "stream argmax x.npy dtype=float32": f"argmax.dtype: 'float32' ... {ARG_INDICES}",
     "stream reduce x.npy function=SUM dtype=float": f"reduce.dtype: 'float' ... {ARG_INDICES[:-1]}, None\n",
     "stream sum x.npy dtype=float64": "sum.dtype: 'float64' ... FLOAT32, FLOAT16, INT64, ... UINT8, None\n",
-    "stream mean x.npy dtype=int32": "mean.dtype: 'int32' ... allowed are FLOAT32, FLOAT16, None\n",
-    "stream argmax x.npy axes=0": "argmax: 'axes=0' is not allowed; write axis, with keepdims=True for axes that stay",
-    "stream argmax x.npy output_data_type=INT32": "argmax: 'output_data_type=INT32' is not allowed; write dtype\n",
     "stream mean integers.npy": 'mean: uint8 is not supported; allowed are float32, float16; give dtype="float32"\n',
     "stream mean integers.npy --output lost.npy --force": "mean: uint8 is not supported; ... give dtype",
     "stream cumulative_sum x.npy axis=0 dtype=float64": "cumulative_sum.dtype: 'float64' ... FLOAT32, FLOAT16, INT64",
+    "stream mean x.npy dtype=int32": "mean.dtype: 'int32' ... allowed are FLOAT32, FLOAT16, None\n",
+    "stream argmax x.npy axes=0": "argmax: 'axes=0' is not allowed; write axis, with keepdims=True for axes that stay",
+    "stream argmax x.npy output_data_type=INT32": "argmax: 'output_data_type=INT32' is not allowed; write dtype\n",
     "stream max x.npy dtype=int32": "max: 'dtype=int32' is not allowed; write indices_data_type\n",
     "stream sum x.npy axis=7": "ReduceOperatorDesc.axis: 7 is out of range; allowed are ",
     "stream max_pooling x.npy window_size=2 padding=1:0": "MaxPooling2OperatorDesc.padding: ",
@@ -362,10 +365,10 @@ def crowded(file, tmp_path):
     (tmp_path / "folder").symlink_to(tmp_path)
     (tmp_path / "other.npy").write_text("a text")
     np.savez(tmp_path / "several.npz", x=np.zeros(3))
+    np.save(tmp_path / "integers.npy", np.zeros(3, np.uint8))
     (tmp_path / "none.npy").mkdir()
     os.mkfifo(tmp_path / "pipe.npy")
     (tmp_path / "lost.npy").symlink_to("nowhere")
-    np.save(tmp_path / "integers.npy", np.zeros(3, np.uint8))
     return tmp_path
 
 
