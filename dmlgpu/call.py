@@ -358,16 +358,19 @@ def pooled(
         check_holds(f"{name}.indices_data_type", index_type, math.prod(x.shape), "elements", POSITION_TYPES)
     flags = ExecutionFlags.EXACT_SUMS if flag(name, "exact", exact) else ExecutionFlags.NONE
     source = _with_leading(x.tensor(f"{name}.input_tensor", kind.types["input_tensor"]), leading)
-    desc = kind.of(source, output_sizes=output_sizes, **fields)
+    # Of images (height, width, channels), width and channels are pooled.
+    are_images = leading == len(x.shape) - 2 > 0 and x.shape[-1] <= 4 and min(x.shape[-3:-1]) >= 16
+    how = f"for an image (height, width, channels) pass x.transpose{(2, 0, 1) if leading == 1 else (0, 3, 1, 2)}"
+    try:
+        desc = kind.of(source, output_sizes=output_sizes, **fields)
+    except DescriptorError as error:
+        if are_images and f"{name}.window_size[1]: " in str(error):
+            raise DescriptorError(f"{error}; {how}") from None
+        raise
     shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
-    # An image (height, width, channels), or several: width and channels are pooled.
     warning = ""
-    if leading == len(shape) - 2 > 0 and x.shape[-1] in (3, 4) and min(x.shape[-3:-1]) >= 16:
-        axes = (2, 0, 1) if leading == 1 else (0, 3, 1, 2)
-        warning = (
-            f"windows lie over the last two axes of {x.shape}; for an image (height, width, channels) "
-            f"pass x.transpose{axes}"
-        )
+    if are_images and x.shape[-1] > 2:
+        warning = f"windows lie over the last two axes of {x.shape}; {how}"
     return Call(desc, shape, tuple(dtypes), flags, fill=_fill_of(shape), warning=warning)
 
 
@@ -478,7 +481,10 @@ def max_unpooled(x: Operand, indices: Any, output_sizes: Any) -> Call:
     tensors = _with_leading(source, leading), _with_leading(places, leading)
     desc = MaxUnpoolingOperatorDesc.of(tensors[0], sizes, indices_tensor=tensors[1])
     shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
-    return Call(desc, shape, (x.native,), fill=_fill_of(shape))
+    warning = ""
+    if is_integer(output_sizes) and any(size > output_sizes for size in x.shape[leading:]):
+        warning = f"output_sizes={output_sizes} is the size of the result, not of the window, and x has {x.shape}"
+    return Call(desc, shape, (x.native,), fill=_fill_of(shape), warning=warning)
 
 
 def roi_pooled(x: Operand, rois: Any, pooled_size: Any, spatial_scale: Any) -> Call:

@@ -331,6 +331,11 @@ def test_an_image_with_channels_last_gets_a_warning(device):
         max_pooling(np.stack([photograph] * 2), 2, device=device)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+    for x in photograph, photograph[..., :1]:  # fewer channels than the window has columns
+        with pytest.raises(ValueError, match=rf"size\[1\]: 5 .* only {x.shape[2]}; .* pass x\.transpose\(2, 0, 1\)$"):
+            max_pooling(x, 5)
+    with pytest.raises(ValueError, match=r"size\[0\]: 99 with .* only 30$"):
+        max_pooling(photograph, (99, 1))
         for x, window in ((photograph.transpose(2, 0, 1), 2), (photograph[:, :9], 2), (photograph, (2, 2, 2)), (X, 2),
                           (np.zeros((20, 30, 5), np.float32), 2), (np.zeros((3, 30, 4), np.float32), 2)):  # fmt: skip
             max_pooling(x, window, device=device)

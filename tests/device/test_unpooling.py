@@ -137,6 +137,13 @@ def test_a_call_begins_with_no_places(device):
         assert np.flatnonzero(got).tolist() == sorted({index for index in indices if index < 9})
 
 
+def test_a_window_in_place_of_sizes_gets_a_warning():
+    """The third argument of PyTorch's max_unpool2d is the window."""
+    x = np.ones((1, 3, 4), np.float32)
+    with pytest.warns(UserWarning, match=r"output_sizes=2 is the size of the result, .* and x has \(1, 3, 4\)$"):
+        assert max_unpooling(x, x.astype(np.int64), 2).shape == (1, 2, 2)
+
+
 def test_dimensions_that_are_missing(device):
     x, indices = np.array([[1, 2]], np.int8), np.array([[3, 0]])
     assert max_unpooling(x, indices, 2, device=device).tolist() == [[2, 0], [0, 1]]
