@@ -568,8 +568,14 @@ def _window(
     if isinstance(padding, str):
         raise _named_padding(name, padding, shape[-spatial:], fields)
     if padding is not None:
-        pairs = [_sides(name, i, entry) for i, entry in enumerate(_entries(name, "padding", padding, spatial))]
-        fields["start_padding"], fields["end_padding"] = [*zip(*pairs, strict=True)] or ((), ())
+        entries = _entries(name, "padding", padding, spatial)
+        pairs = [_sides(name, i, entry) for i, entry in enumerate(entries)]
+        if len(pairs) != spatial:
+            raise DescriptorError(
+                f"{name}.padding: {shown(entries)} has {len(pairs)} entries; expected are {spatial}, an integer or a "
+                "pair (before, after) for each spatial dimension"
+            )
+        fields["start_padding"], fields["end_padding"] = zip(*pairs, strict=True)
     return len(shape) - spatial, fields
 
 

@@ -124,30 +124,34 @@ class FunctionOfArrays(Protocol[P]):
 
 
 # Names of arguments in other libraries and functions, and what to write here.
-_ELSEWHERE = {
-    "auto_pad": "padding, with a pair (before, after) for each dimension",
-    "axes": "axis, with keepdims=True for axes that stay; descriptors, such as ArgmaxOperatorDesc, have axes",
-    "ceil_mode": "output_sizes, with one window more where the windows leave a remainder",
-    "chunk_bytes": "dmlgpu.chunked(x, chunk_bytes=...) for x",
-    "count_include_pad": "include_padding",
-    "dilation": "dilations",
-    "dim": "axis",
-    "dtype": "indices_data_type",
-    "end_padding": "padding, with a pair (before, after) for each dimension",
-    "indices_data_type": "dtype",
-    "keepdim": "keepdims",
-    "kernel_size": "window_size",
-    "norm_type": "p",
-    "output_data_type": "dtype",
-    "output_size": "pooled_size",
-    "pool_size": "window_size",
-    "progress": "dmlgpu.chunked(x, progress=...) for x",
-    "return_index": "output_indices",
-    "return_indices": "output_indices",
-    "select_last_index": "axis_direction='decreasing'",
-    "start_padding": "padding, with a pair (before, after) for each dimension",
-    "stride": "strides",
-}
+_ELSEWHERE = (
+    ("auto_pad", "padding, with a pair (before, after) for each dimension"),
+    ("axes", "axis, with keepdims=True for axes that stay; descriptors, such as ArgmaxOperatorDesc, have axes"),
+    ("axes", "window_size: windows lie over the last axes of x"),
+    ("axis", "window_size: windows lie over the last axes of x"),
+    ("ceil_mode", "output_sizes, with one window more where the windows leave a remainder"),
+    ("chunk_bytes", "dmlgpu.chunked(x, chunk_bytes=...) for x"),
+    ("count_include_pad", "include_padding"),
+    ("dilation", "dilations"),
+    ("dim", "axis"),
+    ("dim", "window_size: windows lie over the last axes of x"),
+    ("dtype", "indices_data_type"),
+    ("end_padding", "padding, with a pair (before, after) for each dimension"),
+    ("indices_data_type", "dtype"),
+    ("keepdim", "keepdims"),
+    ("kernel_size", "window_size"),
+    ("norm_type", "p"),
+    ("output_data_type", "dtype"),
+    ("output_size", "pooled_size"),
+    ("output_size", "output_sizes"),
+    ("pool_size", "window_size"),
+    ("progress", "dmlgpu.chunked(x, progress=...) for x"),
+    ("return_index", "output_indices"),
+    ("return_indices", "output_indices"),
+    ("select_last_index", "axis_direction='decreasing'"),
+    ("start_padding", "padding, with a pair (before, after) for each dimension"),
+    ("stride", "strides"),
+)
 
 # Arguments of functions by their names in descriptors.
 _FIELDS = {
@@ -208,6 +212,10 @@ def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> An
         if not options.keys() <= parameters.keys():
             name = min(options.keys() - parameters.keys())
             raise TypeError(f"{body.__name__}() has no argument {name!r}; {write_instead(name, parameters)}")
+        if len(args) > len(by_position):
+            most = f"{len(by_position)} positional argument" + "s" * (len(by_position) > 1)
+            others = ", ".join([name for name in parameters if name not in by_position])
+            raise TypeError(f"{body.__name__}() takes {most} but {len(args)} were given; name the others: {others}")
         if not args or len(names) > 1:
             named = dict(zip(by_position, args, strict=False)) | options
             if len(named) < len(args) + len(options) or not needed <= named.keys():
@@ -258,11 +266,11 @@ def _expanded(signature: inspect.Signature) -> inspect.Signature:
 
 def write_instead(argument: str, known: Collection[str]) -> str:
     """What to write instead of an unknown argument, for errors: a known one with its meaning, or the list of all."""
-    here = _ELSEWHERE.get(argument, "")
-    # Functions have `out`; the command line has options in place of `chunked`.
-    first = re.split(r"\W", here)[0]
-    if first in known or (first == "dmlgpu" and "out" in known):
-        return f"write {here}"
+    for name, here in _ELSEWHERE:
+        first = re.split(r"\W", here)[0]
+        # Functions have `out`; the command line has options in place of `chunked`.
+        if name == argument and (first in known or (first == "dmlgpu" and "out" in known)):
+            return f"write {here}"
     return f"its arguments are {', '.join(known)}"
 
 

@@ -257,7 +257,7 @@ ALONE = {
         ("padding", ["reflect", ""], "an integer ... a pair (before, after)"),
         ("padding", [{1, 2}, 1.5], f"an integer ... {LIST} or pairs (before, after)"),
         ("padding", [(1,)], "1 entries ... 2"),
-        ("padding", [(0, 0, 0)], "3 entries ... 2"),
+        ("padding", [(0, 0, 0), ((0, 1),) * 3], "3 entries ... 2, an integer or a pair"),
         ("padding[1]", [(1, (1, 2, 3)), (1, 1.5), (1, "12"), (1, ())], "an integer ... (before, after)"),
         ("output_sizes", ["2"], f"an integer ... {LIST}"),
         ("output_sizes", [(2,)], "1 entries ... 2"),
