@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
@@ -65,43 +65,37 @@ def lower(
     """
     problems = problems_with(desc, flags)
     memory = memory or tuple(map(limits.full_segment, (*desc.inputs, *desc.outputs)))
-    segment_size = _segment_size_of(desc, limits, memory)
-    problems = tuple([problem.in_memory(segment_size) for problem in problems])
-    kernels, passed_over = _chosen(desc, problems, limits, kernel)
+    problems = _in_memory(desc, problems, limits, memory)
+    temporaries = _temporaries(problems)
+    kernels, passed_over = _kernels(desc, problems, limits, kernel, len(temporaries))
     plan_limits = limits.of_plan(sum([one.elements for one in kernels]))
     if plan_limits != limits:
         # With more workgroups tiles are smaller, and another kernel may be the first that fits.
-        kernels, passed_over = _chosen(desc, problems, plan_limits, kernel)
+        kernels, passed_over = _kernels(desc, problems, plan_limits, kernel, len(temporaries))
     elements = sum([one.elements for one in kernels])
     dispatches, partial_bytes = _cut(desc, kernels, plan_limits, elements)
     _check_loads(desc, dispatches, plan_limits)
-    temporaries = _temporaries(problems) + sum([one.temporaries for one in kernels], ())
-    names = dict.fromkeys([dispatch.shader.variant for dispatch in dispatches])
-    choice = [f"{name}: {DESCRIPTIONS[name]}" for name in names]
-    passed_over |= {
-        one.name: "no part within the segments fits it" for one in kernels if not names.keys() & one.variants
-    }
-    if any(isinstance(problem.domain, Axes) and problem.domain.are_windows for problem in problems):
-        choice.append("as a reduction: the elements of a window are contiguous, and in no other window")
-    choice += [f"not {name}: {why}" for name, why in passed_over.items() if name not in names]
-    return Plan(desc, flags, plan_limits, dispatches, elements, memory, temporaries, partial_bytes, tuple(choice))
+    temporaries += sum([one.temporaries for one in kernels], ())
+    variants = [*dict.fromkeys([dispatch.shader.variant for dispatch in dispatches])]
+    choice = _kernel_choice(kernels, passed_over, variants)
+    return Plan(desc, flags, plan_limits, dispatches, elements, memory, temporaries, partial_bytes, choice)
 
 
-def _segment_size_of(
-    desc: OperatorDesc, limits: Limits, memory: tuple[int, ...]
-) -> Callable[[Source | OutputTensor], int]:
-    """A function from a tensor of an operator, or a temporary, to the elements of its full segments."""
+def _in_memory(
+    desc: OperatorDesc, problems: Sequence[Problem], limits: Limits, memory: tuple[int, ...]
+) -> tuple[Problem, ...]:
+    """The problems with the segment sizes of their tensors: those of `memory`; of temporaries, those of new memory."""
     first = {Role.INPUT: 0, Role.OUTPUT: len(desc.inputs)}
 
     def segment_size(of: Source | OutputTensor) -> int:
         full = memory[first[of.role] + of.number] if of.role in first else limits.full_segment(of.tensor)
         return full * 8 // of.tensor.data_type.bits
 
-    return segment_size
+    return tuple([problem.in_memory(segment_size) for problem in problems])
 
 
 def _temporaries(problems: Sequence[Problem]) -> tuple[TensorDesc, ...]:
-    """The tensors that one problem writes for another."""
+    """The tensors that one problem writes for another, by their numbers."""
     between = [output for problem in problems for output in problem.outputs if output.role is Role.TEMPORARY]
     return tuple([output.tensor for output in sorted(between, key=lambda output: output.number)])
 
@@ -135,42 +129,47 @@ DESCRIPTIONS: dict[str, str] = COMBINE | {
 }
 
 
-def _kernels_of(problem: Problem) -> tuple[type[Kernel], ...]:
-    """The kernels for a problem."""
-    return (_EXACT if isinstance(problem.accumulator, ExactSum) else KERNELS)[type(problem.domain)]
-
-
-def _chosen(
-    desc: OperatorDesc, problems: Sequence[Problem], limits: Limits, kernel_name: str | None
+def _kernels(
+    desc: OperatorDesc, problems: Sequence[Problem], limits: Limits, requested: str | None, first_temporary: int
 ) -> tuple[list[Kernel], dict[str, str]]:
     """The kernels of all problems, and why others were passed over."""
-    kernels, passed_over, first_temporary = [], dict[str, str](), len(_temporaries(problems))
-    for problem in problems:
-        # `kernel_name` may be a kernel of another problem's domain.
-        kinds = _kernels_of(problem)
-        others = {kind.name for other in problems for kind in _kernels_of(other) if kind not in kinds}
-        candidates = [kind(problem, limits, first_temporary) for kind in kinds]
-        kernel, not_chosen = _choose(desc, candidates, None if kernel_name in others else kernel_name)
+    kinds = [(_EXACT if isinstance(one.accumulator, ExactSum) else KERNELS)[type(one.domain)] for one in problems]
+    known = {kind.name for kind in itertools.chain(*kinds)}
+    kernels, passed_over = [], dict[str, str]()
+    for problem, of_domain in zip(problems, kinds, strict=True):
+        candidates = [kind(problem, limits, first_temporary) for kind in of_domain]
+        is_of_another = requested in known.difference([one.name for one in candidates])
+        kernel, why_not = _kernel(desc, candidates, None if is_of_another else requested)
         kernels.append(kernel)
-        passed_over |= not_chosen
+        passed_over |= why_not
     if sum([bool(kernel.temporaries) for kernel in kernels]) > 1:
         raise NotImplementedError("temporaries of two kernels would have the same numbers")
     return kernels, passed_over
 
 
-def _choose(desc: OperatorDesc, candidates: Sequence[Kernel], kernel_name: str | None) -> tuple[Kernel, dict[str, str]]:
-    """The kernel that computes a problem, and why those before it in the list do not."""
+def _kernel(desc: OperatorDesc, candidates: Sequence[Kernel], requested: str | None) -> tuple[Kernel, dict[str, str]]:
+    """The kernel that computes a problem, the requested one or the first that fits; and why others were passed over."""
     passed_over: dict[str, str] = {}
     for kernel in candidates:
-        why_not = kernel.why_impossible or (kernel.why_slow if kernel_name is None else "")
-        if not why_not and kernel_name in (None, kernel.name):
+        why_not = kernel.why_impossible or (kernel.why_slow if requested is None else "")
+        if not why_not and requested in (None, kernel.name):
             return kernel, passed_over
-        passed_over[kernel.name] = why_not or f"{kernel_name} was requested"
+        passed_over[kernel.name] = why_not or f"{requested} was requested"
     allowed = [kernel.name for kernel in candidates if not kernel.why_impossible]
-    why = f", because {passed_over[kernel_name]}" if kernel_name in passed_over else ""
+    why = f", because {passed_over[requested]}" if requested in passed_over else ""
     raise DescriptorError(
-        f"{type(desc).__name__}: kernel {shown(kernel_name)} cannot compute it{why}; allowed are {', '.join(allowed)}"
+        f"{type(desc).__name__}: kernel {shown(requested)} cannot compute it{why}; allowed are {', '.join(allowed)}"
     )
+
+
+def _kernel_choice(kernels: Sequence[Kernel], passed_over: dict[str, str], variants: Sequence[str]) -> tuple[str, ...]:
+    """`Plan.kernel_choice` of a plan with dispatches of these variants."""
+    unused = [one.name for one in kernels if not one.variants.keys() & variants]
+    why_not = passed_over | dict.fromkeys(unused, "no part within the segments fits it")
+    choice = [f"{name}: {DESCRIPTIONS[name]}" for name in variants]
+    if any(isinstance(one.problem.domain, Axes) and one.problem.domain.are_windows for one in kernels):
+        choice.append("as a reduction: the elements of a window are contiguous, and in no other window")
+    return (*choice, *[f"not {name}: {why}" for name, why in why_not.items() if name not in variants])
 
 
 # Cut, and check
