@@ -58,10 +58,14 @@ class Values(Mapping[str, int | tuple[int, ...]]):
 
     def __str__(self) -> str:
         """All values except 0."""
-        named = {
-            name: value.name if isinstance(value, enum.Enum) else value for name, value in self._values.items() if value
-        }
-        return ", ".join(f"{name}={value}" for name, value in named.items())
+        return ", ".join(f"{name}={_text(name, value)}" for name, value in self._values.items() if value)
+
+
+def _text(name: str, value: Any) -> Any:
+    """A value as plans print it: bases, which shaders add modulo 2^32, are negative from 2^31 on."""
+    if isinstance(value, enum.Enum):
+        return value.name
+    return value - (1 << 32) if name.endswith("_base") and value >= 1 << 31 else value
 
 
 @dataclass(frozen=True)

@@ -394,6 +394,7 @@ def test_plans_print_what_they_do():
     assert "push constants: size=(30, 30, 1, 1, 1, 1, 1, 1), stride=(1, 30, 0, 0, 0, 0, 0, 0), kept_rank=1," in text
     partials = "PARTIALS 0 segment 0 (target_base), PARTIALS 0 segment 0 (values_base)"
     assert f"bindings: INPUT 0 segment 0 (source_base), {partials} 2. reduce_selection_32" in text
+    assert "source_first=64, source_count=64, source_base=-64, target_base=" in text  # not 4294967232
     assert text.endswith(f" ... and {len(plan.dispatches) - 8} more dispatches")
     shown = f" {text.partition('1. reduce_selection_32: ')[2].partition(' push')[0]}"
     for name, value in plan.dispatches[0].shader.constants.items():
