@@ -127,7 +127,7 @@ def test_each_element_lies_in_one_part(name, segment):
                     assert here
                     assert number is None or all(number in part.elements for part in here)
             check_whole(kernel, parts, segment)
-            if parts[0].partials_before is None:
+            if parts[0].writes_outputs:
                 assert len(parts) == 1
                 assert parts[0].whole
         assert end == kernel.problem.output_count
@@ -152,7 +152,7 @@ def test_maxima_in_several_segments_are_cut_where_gradients_are_in_one():
 
 def test_an_argmax_of_one_segment_is_one_part():
     (kernel, *_) = kernels_of(arg_desc(ArgmaxOperatorDesc, FLOAT32, (8, 100), [1]), 1 << 20)
-    assert list(parts_by_outputs(kernel)) == [[Part(range(8), range(100), 100, (0,), whole=True, partials_before=None)]]
+    assert list(parts_by_outputs(kernel)) == [[Part(range(8), range(100), 100, (0,), whole=True, writes_outputs=True)]]
 
 
 def test_rows_of_three_segments_are_three_parts_where_segments_end_with_rows():
@@ -277,4 +277,4 @@ def test_max_pooling_of_one_segment_is_one_part():
     desc = MaxPooling2OperatorDesc.of(TensorDesc(FLOAT32, (2, 3, 8, 8)), (3, 3), strides=(2, 2))
     for kernel in kernels_of(desc, 1 << 20, replace(SMALL, group_count=64)):
         ((part,),) = parts_by_outputs(kernel)
-        assert (part.outputs, part.partials_before) == (range(math.prod(desc.output_tensor.sizes)), None)
+        assert (part.outputs, part.writes_outputs) == (range(math.prod(desc.output_tensor.sizes)), True)

@@ -145,7 +145,18 @@ class AxesKernel(PartKernel):
         outer, *inner = reduced
         reach = sum((dim.size - 1) * dim.stride for dim in inner)
         group = self.element_count // outer.size
-        return (Extent(low, high, range(outer.size), reduced, low, high + reach, outer.stride, group),)
+        return (
+            Extent(
+                lowest=low,
+                highest=high,
+                steps=range(outer.size),
+                dims=reduced,
+                first_begin=low,
+                last_end=high + reach,
+                stride=outer.stride,
+                step_elements=group,
+            ),
+        )
 
     # Dispatches
 

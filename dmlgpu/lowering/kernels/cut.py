@@ -61,8 +61,10 @@ class Part:
     """Segment of each source."""
     whole: bool
     """Whether all of the elements are in the segments, for every output. Otherwise the shader skips some."""
-    partials_before: int | None = 0
-    """Partials of each output from parts before this one; its partials come after. None: it writes the outputs."""
+    writes_outputs: bool = False
+    """Whether it writes the outputs, not partials of them."""
+    partials_before: int = 0
+    """Partials of each output from parts before this one; its partials come after."""
 
     @property
     def splits(self) -> int:
@@ -120,6 +122,7 @@ class Extent:
         return self._elements(of_any), self._elements(of_all)
 
     def _elements(self, steps: range) -> range:
+        """The elements of these steps, without steps outside the source."""
         begin, end = max(steps.start, self.steps.start), min(steps.stop, self.steps.stop)
         return range(begin * self.step_elements, end * self.step_elements)
 
@@ -245,7 +248,7 @@ class PartKernel(Kernel):
         """The dispatches of some outputs, as `dispatches`."""
         while outputs:
             parts = self._first_parts(outputs)
-            if parts[0].partials_before is None:
+            if parts[0].writes_outputs:
                 yield self._kernel(parts[0]).dispatch(parts[0]), 0
             else:
                 yield from self._with_partials(parts)
@@ -281,18 +284,16 @@ class PartKernel(Kernel):
 
     def _first_parts(self, outputs: range) -> list[Part]:
         """The parts of the first range of outputs."""
-        rules, sources, outputs = self.rules, self.problem.sources, self._first(outputs)
+        rules, sources, outputs = self.rules, self.problem.sources, self._bounded(outputs)
         if all(source.segment_count == 1 for source in sources):
             segments = (0,) * len(sources)
-            part = Part(
-                outputs, range(self.element_count), rules.split_size, segments, whole=True, partials_before=None
-            )
+            part = Part(outputs, range(self.element_count), rules.split_size, segments, whole=True, writes_outputs=True)
             if self._can_write(part):
                 return [part]
         outputs = self._alike(outputs)
         while True:
             parts = self._parts(outputs)
-            if len(parts) == 1 and self._can_write(part := replace(parts[0], partials_before=None)):
+            if len(parts) == 1 and self._can_write(part := replace(parts[0], writes_outputs=True)):
                 return [part]
             splits = sum(part.splits for part in parts)
             most = min(rules.outputs_with_partials, self.most_partials // splits, most_combined(self.limits, splits))
@@ -307,8 +308,8 @@ class PartKernel(Kernel):
             kernel.why_not(part) for kernel in (self, *self.others)
         )
 
-    def _first(self, outputs: range) -> range:
-        """The first outputs that a part may have: in one segment of each output tensor."""
+    def _bounded(self, outputs: range) -> range:
+        """The first outputs that a part may have by the rules: in one segment of each output tensor."""
         rules, begin = self.rules, outputs.start
         at_step = begin % rules.step == 0
         most = (at_step and rules.outputs_without_partials) or rules.outputs_with_partials
@@ -328,11 +329,11 @@ class PartKernel(Kernel):
         count = bisect_left(ends, True, key=lambda end: not self._are_alike(range(begin, end)))
         alike = range(begin, ends[count - 1]) if count else range(0)
         if rules.ascending:
-            return alike or self._apart(outputs)
+            return alike or self._until_alike(outputs)
         # Outputs alternate between segments.
         return alike if len(alike) * _LEAST_SHARE >= len(outputs) else outputs
 
-    def _apart(self, outputs: range) -> range:
+    def _until_alike(self, outputs: range) -> range:
         """The first outputs, before some that are cut alike again."""
         begin, end = outputs.start, self.rules.next(outputs.start)
         while end < outputs.stop:
@@ -390,18 +391,17 @@ class PartKernel(Kernel):
 
     def loads(self, part: Part, tiling: Tiling) -> int:
         """Loads of an invocation of a part's dispatch."""
-        items = tiling.items(len(part.outputs)) * (1 if part.partials_before is None else part.splits)
+        items = tiling.items(len(part.outputs)) * (1 if part.writes_outputs else part.splits)
         return self.limits.loads(items, tiling.loads, tiling.threads)
 
     def constants(self, part: Part, *, segmented: bool = False, **constants: int) -> dict[str, int]:
         """The specialization constants of a shader that can write partials; if it writes outputs, it skips nothing."""
-        writes = part.partials_before is None
         return constants_of(
             self.problem,
             self.limits,
-            self.problem.outputs if writes else (),
-            segmented=segmented and not writes,
-            to_partials=not writes,
+            self.problem.outputs if part.writes_outputs else (),
+            segmented=segmented and not part.writes_outputs,
+            to_partials=not part.writes_outputs,
             **constants,
         )
 
@@ -411,13 +411,13 @@ class PartKernel(Kernel):
 
     def target_binding(self, part: Part, output: int, base: str) -> Binding:
         """The binding of an output tensor, or of the partials."""
-        if part.partials_before is None:
+        if part.writes_outputs:
             return self.output_binding(part.outputs.start, output, base)
         return Binding(Role.PARTIALS, base=base, written=True)
 
     def target_base(self, part: Part, output: int) -> int:
         """The offset of an output in the segment minus its number; or the first word of the partials."""
         begin = part.outputs.start
-        if part.partials_before is None:
+        if part.writes_outputs:
             return wrapped(self.place(begin, output) - begin)
         return part.partials_before * len(part.outputs) * self.partial_words

@@ -94,8 +94,8 @@ class ExactPoolDirect(PoolDirect):
         return self.source_binding(part.segments[0]), self.target_binding(part, 0, "partials_base")
 
     def dispatch(self, part: Part) -> Dispatch:
-        dispatch = super().dispatch(replace(part, partials_before=part.partials_before or 0))
-        if part.partials_before is not None:
+        dispatch = super().dispatch(replace(part, writes_outputs=False))
+        if not part.writes_outputs:
             return dispatch
         # The whole window is one split.
         constants = self.constants(part, segmented=True, **self.counted_constants)

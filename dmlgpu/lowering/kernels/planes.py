@@ -58,9 +58,9 @@ class PlanesKernel(PartKernel):
         return max(tiling.dispatch_outputs(self.limits) // self.per_word, 1) * self.per_word
 
     def why_not(self, part: Part) -> str:
-        if part.partials_before is None and part.outputs.start % self.per_word:
+        if part.writes_outputs and part.outputs.start % self.per_word:
             return "the first output is inside a word"
-        if part.partials_before is None and len(part.outputs) > self.rules.outputs_without_partials:
+        if part.writes_outputs and len(part.outputs) > self.rules.outputs_without_partials:
             return "there are more outputs than a dispatch may have"
         return ""
 
@@ -70,7 +70,7 @@ class PlanesKernel(PartKernel):
         plane = part.outputs.start // self.planes_outputs * self.planes.size
         batch = plane // self.source.sizes[1] * self.source.element_strides[0]
         push = self.source_push(part.segments[0], batch - plane * self.planes.stride)
-        return {"source_base": push["source_base"]} if part.partials_before is None else push
+        return {"source_base": push["source_base"]} if part.writes_outputs else push
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class WholeRowsKernel(PlanesKernel):
         return self.direct.extents(outputs)
 
     def why_not(self, part: Part) -> str:
-        if part.partials_before is not None:
+        if not part.writes_outputs:
             return "it writes no partials"
         begin, end, step = part.outputs.start, part.outputs.stop, self.rules.step
         whole = begin % step == 0 and (end % step == 0 or end == self.problem.output_count)

@@ -129,7 +129,7 @@ class PoolBackward(PlanesKernel):
         if self.maxima is None:
             return push | windows.counted
         bound = segment_push("maxima", self.maxima.segment_size, part.segments[1])
-        return push | ({"maxima_base": bound["maxima_base"]} if part.partials_before is None else bound)
+        return push | ({"maxima_base": bound["maxima_base"]} if part.writes_outputs else bound)
 
     def bindings(self, part: Part) -> tuple[Binding, ...]:
         """The bindings of both kernels for gradients."""
@@ -141,7 +141,7 @@ class PoolBackward(PlanesKernel):
 
     def dispatch(self, part: Part) -> Dispatch:
         push, variant = self.push(part), f"pool_backward_{self.what}"
-        if part.partials_before is None:
+        if part.writes_outputs:
             tiling, outputs = self.without_partials, self.problem.outputs
             push |= {"tile": tiling.width // self.per_word}
             constants = constants_of(self.problem, self.limits, outputs, index_words=self.index_words)

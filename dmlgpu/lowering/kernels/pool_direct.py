@@ -162,7 +162,7 @@ class PoolDirect(PlanesKernel):
             "output_count": len(part.outputs),
             **self.source_place(part),
         }
-        if part.partials_before is not None:
+        if not part.writes_outputs:
             return push | {"partials_base": self.target_base(part, 0)}
         return push | {"indices_base": self.target_base(part, self.indices), "values_base": self.target_base(part, 0)}
 
@@ -174,7 +174,7 @@ class PoolDirect(PlanesKernel):
     def bindings(self, part: Part) -> tuple[Binding, ...]:
         """The bindings of all kernels over windows."""
         source = self.source_binding(part.segments[0])
-        if part.partials_before is not None:
+        if not part.writes_outputs:
             return source, self.target_binding(part, 0, "partials_base")
         indices = self.target_binding(part, self.indices, "indices_base")
         return source, indices, self.target_binding(part, 0, "values_base")
@@ -182,7 +182,7 @@ class PoolDirect(PlanesKernel):
     def dispatch(self, part: Part) -> Dispatch:
         push, fields = self.push(part), self.windows.fields
         push |= {"stride": self.windows.stride, "dilation": fields["dilation"], "window_size": fields["window_size"]}
-        if part.partials_before is None:
+        if part.writes_outputs:
             # If padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
             width = self.windows.along[2]
             aligned = self.vectors and self.is_aligned(width.stride, width.start_padding, *self.row_steps)

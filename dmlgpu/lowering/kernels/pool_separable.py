@@ -514,7 +514,7 @@ class PoolSeparable(Kernel):
             of_segment = ((segment + 1) * size - 1 - address) // stride + 1
             end = min(width, of_segment, column + copy.rules.outputs_without_partials)
             elements = range(row_number * width + column, row_number * width + end)
-            dispatch = copy.dispatch(Part(elements, range(1), 1, (segment,), whole=True, partials_before=None))
+            dispatch = copy.dispatch(Part(elements, range(1), 1, (segment,), whole=True, writes_outputs=True))
             bases = by_base(copy.problem, [wrapped(-row_number * width)])
             targets = (replace(target, base=base) for base in bases)
             push, bindings = Values(**{**dispatch.push, **bases}), (dispatch.bindings[0], *targets)
