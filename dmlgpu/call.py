@@ -112,12 +112,17 @@ class Call:
     warning: str = ""
     """Text of a warning to the caller."""
 
-    # Every call reads both, and calls are cached.
+    # Every call reads these, and calls are cached.
 
     @cached_property
     def inputs(self) -> tuple[TensorDesc, ...]:
         """The input tensors of the operator."""
         return self.desc.inputs
+
+    @cached_property
+    def outputs(self) -> tuple[TensorDesc, ...]:
+        """The output tensors of the operator."""
+        return self.desc.outputs
 
     @cached_property
     def tensors(self) -> tuple[TensorDesc, ...]:

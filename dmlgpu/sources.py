@@ -374,18 +374,21 @@ def _on_device(call: Call, inputs: Sequence[Any], targets: Sequence[Any] | None,
     """The results as device tensors: the targets, if there are any."""
     owner = device_for(device, inputs)
     sources = [
-        view_of(x, tensor, tensor.sizes) if isinstance(x, DeviceTensor) else owner.tensor(_elements(x, tensor), tensor)
+        _viewed(x, tensor) if isinstance(x, DeviceTensor) else owner.tensor(_elements(x, tensor), tensor)
         for x, tensor in zip(inputs, call.inputs, strict=True)
     ]
     if targets is not None:
-        tensors = zip(targets, call.desc.outputs, strict=True)
-        views = [view_of(target, tensor, tensor.sizes) for target, tensor in tensors]
-        owner.run(call.desc, sources, views, flags=call.flags)
+        owner.run(call.desc, sources, [*map(_viewed, targets, call.outputs)], flags=call.flags)
         return [*targets]
     outputs = owner.run(call.desc, sources, flags=call.flags)
     if len(call.tensors) == 1:
         outputs = (outputs,)
     return [view_of(y, tensor, call.shape) for y, tensor in zip(outputs, call.tensors, strict=True)]
+
+
+def _viewed(x: DeviceTensor, tensor: TensorDesc) -> DeviceTensor:
+    """A device tensor as the tensor of an operator."""
+    return x if x.desc is tensor else view_of(x, tensor, tensor.sizes)
 
 
 def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Any]:
