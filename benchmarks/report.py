@@ -30,11 +30,8 @@ class Table:
 # Maximum number of cases that a reason for dashes lists.
 _NAMED = 8
 _NOTE = (
-    "Times are medians. Kernel: device tensors in and out. Spread: the kernel's interquartile range, relative to "
-    "its median. GB/s: bytes of all inputs and outputs, each counted once, per kernel time. Call: ndarrays in and "
-    "out. First call: the one after `compile`, on a newly opened device. Batch: one of several calls submitted "
-    "together. All other columns are the kernel's time divided by another's, with `batch` both in batches; below "
-    "1 the kernel is faster. The copy reads half of these bytes and writes the other half, on the same device."
+    "Times are medians. The column of a peer or of the copy is the kernel's time divided by the other's, with `batch` "
+    "both in batches; below 1 the kernel is faster. docs/performance.md explains the columns."
 )
 
 
