@@ -37,23 +37,22 @@ OPENING = """\
 <!-- `python -m tests.operators_page` writes this page from docstrings: change those. -->
 
 What each operator computes, its fields and types, and how exact its results are. [semantics.md](semantics.md) has the
-rules that operators share, with pictures, and [using.md](using.md) begins with examples.
+rules that operators share, with pictures.
 
 {contents}
 
 How to read a section:
 
 - **Fields** are in DirectML's order, without its counts, which are the lengths of the arrays.
-- **Types** are listed by the feature level that added them to DirectML; a level includes the rows above it. dmlgpu
-  takes all of them on every device. Types marked **extension** are beyond DirectML.
+- **Types** are listed by the feature level that added them to DirectML; a level includes the rows above it. Every
+  device has all types. Types marked **extension** are beyond DirectML.
 - **Formulas** mix mathematics and Python. All counts begin with 0. `o`, `k` and `i` of windows have an entry per
   spatial dimension.
 - **Exact** results have the same bits on every device: those of the oracle, `dmlgpu.reference`. Others are within a
   [bound](#bounds) of the oracle's.
-- **Decisions** answer what DirectML's documents leave open. Those for every operator are below this list.
-- **Examples** run as tests. `of` infers the outputs; strides and dilations default to 1, paddings to 0. `verify` runs
-  an operator on a device, compares the results with the oracle's, and returns them. Programs use functions or
-  `Device.compile`.
+- **Decisions** answer what DirectML's documents leave open.
+- **Examples**: `of` infers the outputs; strides and dilations default to 1, paddings to 0. `verify` runs an operator on
+  a device, compares the results with the oracle's, and returns them. Programs use functions or `Device.compile`.
 
 {of_all}
 """

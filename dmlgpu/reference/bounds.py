@@ -3,25 +3,24 @@
 Selections and integers equal the oracle's, bit for bit. Results of float arithmetic have a bound. It holds for all
 arithmetic that Vulkan 1.1 allows: drivers may round in any direction, and flush denormals to 0.
 
-Floats are computed in float32, also those of 16 bits. U is the relative error of one addition or multiplication in
+All floats are computed in float32. U is the relative error of one addition or multiplication in
 float32, in any rounding direction. The bounds follow from the shaders, line by line:
 
 - sum.glsl first adds the terms of a vector pairwise (2 additions per term of 32 bits, 3 per term of 16), columns.comp
   on a GPU those of 4 rows (3 each), and pool_small.comp those of a window's row (at most 3 each). These sums are added
-  with compensation: the rounding error is kept and added too. The error of a sum therefore does not grow with the
-  number of terms: it is at most 3 U times the sum of their absolute values, plus U times that for the error of the
-  compensation, over at most 2^20 vectors. A power adds U per multiplication.
-- Quotients and roots of functions.glsl are right to the last bit but one. Exponentials and logarithms have a relative
-  error of 2^-22, like the sum of exponentials under a logarithm.
-- cumulative.glsl adds at most 2^20 terms, one after the other, with compensation. Where a sum might overflow, it and
+  with compensation, so their error does not grow with the number of terms: it is at most 3 U times the sum of their
+  absolute values, plus U times that sum for the error of the compensation, over at most 2^20 vectors. A power adds U
+  per multiplication.
+- Quotients and roots of functions.glsl are right to the last bit but one. Exponentials, their sum under a logarithm,
+  and logarithms have a relative error of 2^-22.
+- cumulative.glsl adds at most 2^20 terms, one after the other, with compensation. If a sum might overflow, the sum and
   later terms are scaled: a small term then loses less than 2^-62, beside a sum above 2^125.
 - product.glsl rounds once per factor: its bound grows with the number of factors.
 
 In short, with U = 2^-23: E(m) = (4 + m) U sum(abs(terms)) + 2^-126 n is the error of a sum of n terms, each computed
 with m multiplications. Every bound includes the rounding to the output's type, by the device and by the oracle: 2 eps
-abs(value), and the larger of 2^-126 and the least float of the type. There is no bound where a partial sum may exceed
-the range of float32, where the sum under a logarithm may be 0 or less, and next to the greatest float of the output's
-type.
+abs(value), and the larger of 2^-126 and the least float of the type. There is no bound if a partial sum may exceed the
+range of float32, if the sum under a logarithm may be 0 or less, or next to the greatest float of the output's type.
 """
 
 from __future__ import annotations
