@@ -111,8 +111,8 @@ class CumulativeSummationOperatorDesc(CumulativeOperatorDesc):
 class CumulativeProductOperatorDesc(CumulativeOperatorDesc):
     """The cumulative products along an axis (DML_CUMULATIVE_PRODUCT_OPERATOR_DESC).
 
-    Integers wrap around. Products of floats have a separate exponent, so a product may exceed the range of its type and
-    later ones be finite.
+    Integers wrap around. Products of floats have a separate exponent, so a product may be infinite, and later products
+    finite.
 
     Decisions of docs/semantics.md: 7, 14, 26.
 

@@ -426,7 +426,7 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
     the output's zero point. The result is clamped to the range of the output's type. Nothing else is rounded, so
     results have the same bits everywhere.
 
-    A window has at most 8421504 elements.
+    A window has at most 8,421,504 elements.
 
     Decisions of docs/semantics.md: 3, 6, 15, 16, 25.
 
@@ -442,10 +442,10 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
         input_tensor: (N, C, H, W) or (N, C, D, H, W); INT8 or UINT8.
         input_scale_tensor: FLOAT32; one element, or one for each channel: sizes (1, C, 1, 1) or (1, C, 1, 1, 1). One
             element may have any rank up to 5.
-        input_zero_point_tensor: None, which is 0; or the input's type, and sizes as for input_scale_tensor.
+        input_zero_point_tensor: None for 0, or the input's type, and sizes as for input_scale_tensor.
         output_scale_tensor: as input_scale_tensor.
-        output_zero_point_tensor: None, which is 0; or the output's type, and sizes as for input_scale_tensor.
-        output_tensor: INT8 or UINT8, also if the input has the other; sizes as for `MaxPooling2OperatorDesc`.
+        output_zero_point_tensor: None for 0, or the output's type, and sizes as for input_scale_tensor.
+        output_tensor: INT8 or UINT8, whatever the input has; sizes as for `MaxPooling2OperatorDesc`.
         strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`.
         include_padding: whether the padding counts, as zero points.
 
@@ -841,7 +841,7 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
 
 @dataclass(frozen=True)
 class MaxUnpoolingOperatorDesc(OperatorDesc):
-    """Writes the maxima of max pooling back to their positions (DML_MAX_UNPOOLING_OPERATOR_DESC).
+    """Zeros, with the maxima of max pooling at their positions (DML_MAX_UNPOOLING_OPERATOR_DESC).
 
     Element i of the input is written to the position in the output that index i names. If several indices are equal,
     the last element in row-major order is kept. Indices beyond the output are ignored. All other elements are 0.

@@ -277,7 +277,7 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
         i counts along the kept axes, r along the reduced ones
 
     Args:
-        function: the function of the n reduced elements x, a `ReduceFunction`.
+        function: the function of the n reduced elements x.
         input_tensor: 1 to 8 dimensions; FLOAT32 or FLOAT16. ARGMAX, ARGMIN, MAX and MIN take all types of
             `ArgmaxOperatorDesc`; L1, MULTIPLY, SUM and SUM_SQUARE also integers of 32 and 64 bits.
         output_tensor: the input's sizes with 1 on every reduced axis, and the input's type; for ARGMAX and ARGMIN
