@@ -77,7 +77,7 @@ def _run(argv: Sequence[str] | None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measures dmlgpu, and what computes the same, in turns.",
+        description="Measures dmlgpu and its peers alternately.",
         epilog="examples:\n"
         "  python -m benchmarks -k pool --device llvmpipe --json new.json\n"
         "  python -m benchmarks --device llvmpipe --markdown table.md --plot picture.png\n"
@@ -98,15 +98,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--device", metavar="INDEX|NAME|UUID", help="default: DMLGPU_DEVICE, else the best device")
     parser.add_argument(
-        "--peers", metavar="NAMES", default=",".join(_PEERS), help="separated by commas (default: %(default)s)"
+        "--peers", metavar="NAMES", default=",".join(_PEERS), help="peers, separated by commas (default: %(default)s)"
     )
-    parser.add_argument("--rounds", metavar="N", type=_positive(int), default=15, help="of samples (default: 15)")
+    parser.add_argument(
+        "--rounds", metavar="N", type=_positive(int), default=15, help="rounds of samples (default: 15)"
+    )
     parser.add_argument(
         "--seconds",
         metavar="S",
         type=_positive(float),
         default=5.0,
-        help="what takes longer than this in all its rounds of a case sits out the rest, but for three (default: 5)",
+        help="maximum seconds of a contender per case, but at least three rounds (default: 5)",
     )
     over = parser.add_mutually_exclusive_group()
     over.add_argument(
@@ -118,22 +120,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     over.add_argument("--large", action="store_true", help="measure cases of some 250 MB instead, for GPUs")
     parser.add_argument(
-        "--limit", metavar="S", type=_positive(float), default=math.inf, help="begin no case after so many seconds"
+        "--limit", metavar="S", type=_positive(float), default=math.inf, help="begin no case after S seconds"
     )
     parser.add_argument(
         "--keep-going",
         action="store_true",
         help="leave out a peer whose results differ or that takes longer than --seconds for a call, and a case that "
-        "fails; for that the exit code is 2 at the end",
+        "fails, with exit code 2 at the end",
     )
     parser.add_argument("--json", metavar="FILE", help="write all samples, after every case; or what was compiled")
     _add_outputs(parser)
-    compiling = parser.add_argument_group("of --compiled")
-    compiling.add_argument("--family", metavar="NAME", help=f"of GPUs: {', '.join(FAMILIES)} (default: {_FAMILY})")
-    compiling.add_argument("--only", metavar="TEXT", help="only kernels with this in their names")
-    compiling.add_argument("--spirv", metavar="FOLDER", help="take the shaders from here, not from dmlgpu")
+    compiling = parser.add_argument_group("with --compiled")
     compiling.add_argument(
-        "--show", metavar="NAME", help="no table, but this representation: Assembly, ACO IR, NIR Shader(s)"
+        "--family", metavar="NAME", help=f"family of GPUs: {', '.join(FAMILIES)} (default: {_FAMILY})"
+    )
+    compiling.add_argument("--only", metavar="TEXT", help="only kernels with this in their names")
+    compiling.add_argument("--spirv", metavar="FOLDER", help="load the modules of this folder instead of dmlgpu's")
+    compiling.add_argument(
+        "--show", metavar="NAME", help="print this representation instead of a table: Assembly, ACO IR, NIR Shader(s)"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     showing = commands.add_parser("show", help="show what --json wrote", description="Shows what --json wrote.")
@@ -141,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_outputs(showing)
     showing.set_defaults(run=_show)
     comparing = commands.add_parser(
-        "compare", help="compare two runs", description="What moved between two files that --json wrote."
+        "compare", help="compare two runs", description="Shows what changed between two files that --json wrote."
     )
     comparing.add_argument("old", metavar="OLD")
     comparing.add_argument("new", metavar="NEW")

@@ -66,7 +66,7 @@ def argmax(
     Raises:
         DescriptorError: an argument is not allowed, or a reduced axis is empty. It is also a ValueError.
         TypeError: there is no such argument, or `out` has another type.
-        DeviceError: there is no such device. OutOfMemoryError: x does not fit its memory.
+        DeviceError: there is no such device. OutOfMemoryError: x does not fit the device's memory.
         SettingError: an environment variable has a value that is not allowed.
 
     Example:
@@ -241,7 +241,7 @@ def cumulative_sum(
 
     Args:
         x: as for `sum`.
-        axis: an axis; a negative one is counted from the last. None: the only one.
+        axis: an axis; a negative axis counts from the last. None: the only axis.
         dtype: as for `sum`.
         include_initial: whether the values begin with an additional 0; not for device tensors.
         axis_direction: INCREASING begins at the first element, DECREASING at the last one.
@@ -254,7 +254,7 @@ def cumulative_sum(
 
     Raises:
         TypeError: the function does not take x's type or `dtype`; the message lists the types that it takes.
-        DescriptorError: another argument is not allowed. Others as of `argmax`.
+        DescriptorError: another argument is not allowed. Others as for `argmax`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -429,9 +429,9 @@ def top_k(
     Args:
         x: as for `argmax`.
         k: number of elements; 1 to the size of the axis.
-        axis: an axis; a negative one counts from the last.
+        axis: an axis; a negative axis counts from the last.
         largest: True selects the greatest elements, greatest first; False the least, least first. NaN is always greater
-            than all numbers; in NumPy it always comes last.
+            than all numbers; in NumPy it is always last.
         sorted: for compatibility; False changes nothing.
         mode: NumPy's alternative to `largest`: "largest" or "smallest".
         indices_data_type: as for `max`.
@@ -600,7 +600,7 @@ def adaptive_max_pooling(
         out, device: as for `max_pooling`.
 
     Returns:
-        Otherwise as `max_pooling`. The gradient is `max_pooling_grad` with strides that are the window's size.
+        As `max_pooling`. The gradient is `max_pooling_grad` with strides that are the window's size.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -708,7 +708,7 @@ def quantized_average_pooling(
         out, device: as for `argmax`.
 
     Returns:
-        The averages, of x's rank. Otherwise, and errors, as of `max_pooling`.
+        The averages, of x's rank. Otherwise as `max_pooling`, with its errors.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -845,7 +845,7 @@ def max_pooling_grad(
 
 @function_of_arrays("x", "indices")
 def max_unpooling(x: Operand, indices: ArrayLike, output_sizes: Ints, **where: Unpack[Where]) -> Call:
-    """Writes the maxima of `max_pooling` back to their positions: `MaxUnpoolingOperatorDesc` of arrays.
+    """Zeros, with the maxima of `max_pooling` at their positions: `MaxUnpoolingOperatorDesc` of arrays.
 
     Args:
         x: (N, C, H, W), or without N, or without N and C; of the types of `argmax`.
@@ -883,7 +883,7 @@ def roi_pooling(
         out, device: as for `argmax`.
 
     Returns:
-        An array of (R, C, height, width), or a device tensor if x is one. Errors as of `argmax`.
+        An array of (R, C, height, width), or a device tensor if x is one. Errors as for `argmax`.
 
     Example:
         >>> import numpy as np, dmlgpu

@@ -119,7 +119,7 @@ class TensorDesc:
     Args:
         data_type: the type of an element.
         sizes: 1 to 8 sizes, outermost first, each at least 1; at most 2^32 - 1 elements together.
-        strides: one for each size, in elements; 0 broadcasts a dimension. None: packed, row-major.
+        strides: distances in elements, one for each size; 0 broadcasts a dimension. None: packed, row-major.
         total_tensor_size_in_bytes: bytes of the buffer, gaps included. None: as many as the layout needs,
             rounded up to a multiple of 4 (DMLCalcBufferTensorSize). At most 2^64 - 1.
 
@@ -247,7 +247,7 @@ class TensorDesc:
 
     @cached_property
     def layout(self) -> tuple[tuple[int, int], ...]:
-        """(size, stride) of each dimension with more than one element. If it is equal, elements have equal offsets."""
+        """(size, stride) of each dimension with more than one element; elements of equal layouts have equal offsets."""
         return tuple(pair for pair in zip(self.sizes, self.element_strides, strict=True) if pair[0] > 1)
 
     @cached_property

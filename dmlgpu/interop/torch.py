@@ -105,8 +105,8 @@ def max_pool2d(
 ) -> Any:  # fmt: skip
     """As `torch.nn.functional.max_pool2d`: input is (N, C, H, W) or (C, H, W).
 
-    It is of an integer type, bool, float16, float32 or float64. The result has the same type; with `return_indices` it
-    is (values, indices), with int64 indices. Only float32 and float16 have gradients.
+    `input` is of an integer type, bool, float16, float32 or float64, and the result has its type; with
+    `return_indices` the result is (values, indices), with int64 indices. Only float32 and float16 have gradients.
 
     Example:
         >>> import torch

@@ -38,9 +38,9 @@ class CompiledOperator:
     """An operator on a device, from `Device.compile`. Several threads may call it.
 
     Attributes:
-        desc: its descriptor.
-        flags: its flags.
-        device: its device.
+        desc: the operator's descriptor.
+        flags: the operator's flags.
+        device: the operator's device.
         plan: the dispatches of a call; `print` shows it. After a call took too long on a GPU, a plan with shorter
             dispatches replaces it.
     """

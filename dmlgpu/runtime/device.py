@@ -46,7 +46,7 @@ class Device:
 
     Attributes:
         info: the device's name, driver and properties.
-        limits: the limits that plans for it keep.
+        limits: the limits of its plans.
 
     Raises:
         DeviceError: there is no Vulkan loader, no driver, or no such device; the message lists the devices.
@@ -84,7 +84,7 @@ class Device:
         Raises:
             DescriptorError: the kernel cannot compute the operator, or not with these flags; or it would need more
                 dispatches than a plan may have. The message says which.
-            OutOfMemoryError: its tensors do not fit the device.
+            OutOfMemoryError: the operator's tensors do not fit the device.
         """
         with self._engine.lock:
             compiled = self.planned(desc, flags=flags, kernel=kernel)
@@ -119,7 +119,7 @@ class Device:
             return compiled
 
     def supports(self, desc: OperatorDesc, *, flags: ExecutionFlags = ExecutionFlags.NONE) -> Support:
-        """Whether this device can compute an operator, and why not, by its plan. It compiles and allocates nothing.
+        """Whether this device can compute an operator, and why not. Nothing is compiled or allocated.
 
         Args:
             desc: any operator descriptor.
@@ -161,8 +161,8 @@ class Device:
         The calls are computed at the end of the block, even if an exception ends it; earlier, if memory runs short or
         there are too many calls. If Ctrl-C stops the computation, the rest is never computed. Reading a tensor in the
         block is safe: it first computes all calls so far. Calls from other threads join the batch. Blocks may be
-        nested; the outermost submits. If the driver refuses a call, the error is raised, and the next use of the device
-        tries again.
+        nested; the outermost block submits. If the driver refuses a call, the error is raised, and the next use of the
+        device tries again.
 
         Dependent calls share a submission, with barriers between them; with the original `kp`, which lacks these
         barriers, each is a submission, as without a batch.
@@ -187,7 +187,7 @@ class Device:
     def profile(self) -> Iterator[Profile]:
         """A block whose calls are timed, in all threads: print the profile, or save its trace.
 
-        In the block each dispatch and each copy is its own submission, which costs 30 to 60 us: a call of several
+        In the block each dispatch and each copy is a separate submission, which costs 30 to 60 us: a call of several
         dispatches takes longer than without a profile. Results are the same. Pending calls of a batch run before the
         block begins, and again before it ends.
 
@@ -250,7 +250,7 @@ class Device:
 
         Raises:
             DescriptorError: a type or shape that DirectML lacks, or that `desc` contradicts.
-            OutOfMemoryError: it does not fit.
+            OutOfMemoryError: the tensor does not fit the device.
         """
         array = as_array(x, "TensorDesc.of")
         if desc is None and array.ndim == 0:
@@ -271,7 +271,7 @@ class Device:
 
         Raises:
             DescriptorError: the buffer has another size.
-            OutOfMemoryError: it does not fit.
+            OutOfMemoryError: the tensor does not fit the device.
         """
         if isinstance(buffer, np.ndarray):
             buffer = as_array(buffer, "TensorDesc.of").data

@@ -91,7 +91,7 @@ def loader_version() -> str:
 
 
 def devices() -> tuple[DeviceInfo, ...]:
-    """The Vulkan devices of this machine that dmlgpu can use. It opens none.
+    """The Vulkan devices of this machine that dmlgpu can use. No device is opened.
 
     Raises:
         DeviceError: there is no Vulkan loader, no driver, or no such device, or a driver fails to load; the message

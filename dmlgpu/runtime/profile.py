@@ -48,7 +48,7 @@ class Event:
 
     @property
     def seconds(self) -> float:
-        """Its duration."""
+        """Duration of the event."""
         return self.end - self.begin
 
 
@@ -61,7 +61,7 @@ class Memory:
     buffer_bytes: int
     """Bytes of all buffers: of tensors, of workspaces, and kept for later calls."""
     tensor_bytes: int
-    """Bytes of these that tensors and workspaces use."""
+    """Bytes of these buffers that tensors and workspaces use."""
 
 
 class Profile:
@@ -129,7 +129,7 @@ class Profile:
         """Writes the trace to a file, as JSON.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         Path(path).write_text(json.dumps(self.trace()), encoding="utf-8")
 

@@ -51,17 +51,17 @@ class DeviceTensor:
 
     @property
     def device(self) -> Any:
-        """Its `Device`."""
+        """The tensor's device."""
         return self._device
 
     @property
     def desc(self) -> TensorDesc:
-        """Its type and layout."""
+        """The tensor's type and layout."""
         return self._desc
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape in NumPy: the sizes of the descriptor, or (), which DirectML lacks, for one element."""
+        """The tensor's shape in NumPy: the sizes of the descriptor, or (), which DirectML lacks, for one element."""
         return self._shape
 
     @shape.setter

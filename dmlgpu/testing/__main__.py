@@ -62,7 +62,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("library", metavar="LIBRARY", help=f"one of {LIBRARIES}")
     parser.add_argument("-k", metavar="TEXT", default="", help="only cases with this text in function, kind or name")
     parser.add_argument(
-        "--seconds", metavar="N", type=_seconds, default=60.0, help="a case that takes longer hangs (default: 60)"
+        "--seconds",
+        metavar="N",
+        type=_seconds,
+        default=60.0,
+        help="seconds until a case counts as crashed (default: 60)",
     )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print all results as JSON")

@@ -211,7 +211,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     amount = verify.add_mutually_exclusive_group()
     amount.add_argument(
-        "--all", action="store_true", help="check also all cases of dmlgpu's tests; on lavapipe takes 1.8 minutes more"
+        "--all", action="store_true", help="check also all cases of dmlgpu's tests; takes 1.8 minutes more on lavapipe"
     )
     amount.add_argument(
         "--exhaustive",
@@ -235,18 +235,18 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         ),
     )
     explain.add_argument("operator", help=f"one of {', '.join(DESCRIPTORS).lower()}")
-    explain.add_argument("type", nargs="?", help="type of the input, such as float32; a wrong one lists all")
+    explain.add_argument("type", nargs="?", help="type of the input, such as float32; an unknown type lists all")
     explain.add_argument("sizes", nargs="?", help="sizes of the input, such as 8,64,112,112")
     explain.add_argument(
         "arguments",
         nargs="*",
         default=(),
         metavar="NAME=VALUE",
-        help="arguments of the operator, such as axis=0,1 or window_size=3,3; a wrong one lists all; "
+        help="arguments of the operator, such as axis=0,1 or window_size=3,3; an unknown name lists all; "
         "input_strides=1,4096 describes an input that is not packed",
     )
     explain.add_argument(
-        "--kernel", metavar="NAME", help="use this kernel instead of the chosen one; a wrong one lists all"
+        "--kernel", metavar="NAME", help="use this kernel instead of the chosen one; an unknown name lists all"
     )
     explain.add_argument("--exact", action="store_true", help="round sums of floats only once")
     profile = command(
@@ -332,7 +332,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         nargs="*",
         default=(),
         metavar="NAME=VALUE",
-        help="arguments of dmlgpu.FUNCTION, such as axis=0; a wrong one lists all",
+        help="arguments of dmlgpu.FUNCTION, such as axis=0; an unknown name lists all",
     )
     stream.add_argument(
         "--output",
