@@ -386,7 +386,8 @@ def adaptively_pooled(kind: type[PoolingOperatorDesc], x: Operand, output_sizes:
     counts = unsigned_array(name, "output_sizes", counts, 1)
     spatial = x.shape[-len(counts) :]
     if len(counts) not in (2, 3) or not len(counts) <= len(x.shape) <= len(counts) + 2:
-        raise DescriptorError(f"{name}.output_sizes: {counts} does not go with {x.shape}; pooling is 2-D or 3-D")
+        allowed = "(height, width) or (depth, height, width)"
+        raise DescriptorError(f"{name}.output_sizes: {counts} does not match {x.shape}; allowed are {allowed}")
     if any(size % count for size, count in zip(spatial, counts, strict=True)):
         raise DescriptorError(
             f"{name}.output_sizes: {counts} is not allowed; allowed are divisors of {spatial}, as windows have one size"

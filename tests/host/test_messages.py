@@ -221,7 +221,7 @@ ALONE = {
     ],
     adaptive_max_pooling: [
         ("output_sizes", [(2, 3), (1, 2), (4, 3)], "divisors of (3, 3)"),
-        ("output_sizes", [(3,), (1, 1, 1, 1), ()], "(1, 1, 3, 3) ... 2-D or 3-D"),
+        ("output_sizes", [(3,), (1, 1, 1, 1), ()], "(1, 1, 3, 3) ... (height, width) or (depth, height, width)"),
         ("output_sizes", [None, "2"], LIST),
         ("output_sizes[1]", [(1, 0)], FROM_1),
         ("output_sizes[0]", [(1.0, 1)], "an integer"),
