@@ -282,8 +282,8 @@ def _joined(
 
 # Exact sums: a partial result is terms of the sum (rounding.py), along the first reduced axis.
 
-# Numbers of elements of an output, or of a chunk, that NumPy adds as fast as a device computes the words of the sum;
-# and of a whole output that NumPy adds as fast as a device.
+# Numbers of elements, per output and per chunk, that NumPy adds as fast as a device computes the words of the sum; and
+# number of elements of a whole output that NumPy adds as fast as a device.
 _FEW_OF_OUTPUT, _FEW_OF_CHUNK, _FEW_OF_WHOLE = 160, 1 << 20, 8
 
 

@@ -68,7 +68,7 @@ _SELECTED = _same(*SELECTED_TYPES)
 _FLOATS = _same(DataType.FLOAT32, DataType.FLOAT16)
 _NUMBERS = _same(*_FLOATS["input_tensor"], DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
 
-# The types of REDUCE by function, at feature level 5_0; for ARGMAX and ARGMIN, which it no longer has, at 4_1.
+# The types of REDUCE by function, at feature level 5_0; for ARGMAX and ARGMIN, which 5_0 lacks, at 4_1.
 REDUCE_TYPES: dict[ReduceFunction, TypeTable] = {
     ReduceFunction.ARGMAX: ARG_TYPES,
     ReduceFunction.ARGMIN: ARG_TYPES,

@@ -177,7 +177,7 @@ class Device:
                 self._engine.batches.add(batch)
             yield
         finally:
-            # First, and by a call that Ctrl-C cannot interrupt: otherwise later calls could stay pending for good.
+            # The first step is a call that Ctrl-C cannot interrupt: otherwise later calls could stay pending forever.
             self._engine.batches.discard(batch)
             with self._engine.lock:
                 if not self._engine.batches:
@@ -205,7 +205,7 @@ class Device:
                 with self._engine.lock:
                     self._engine.complete_profile(profile)
             finally:
-                # No call, which Ctrl-C could interrupt: otherwise later calls could be timed for good.
+                # An assignment: Ctrl-C could interrupt a call, and later calls would be timed forever.
                 if self._engine.kompute.profile is profile:
                     self._engine.kompute.profile = None
                 profile._is_active = False

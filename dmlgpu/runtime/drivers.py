@@ -309,7 +309,7 @@ def _lack(vk: Any, handle: Any) -> str:
     driver = vk.VkPhysicalDeviceDriverProperties()
     answer = vk.VkPhysicalDeviceProperties2(pNext=driver)
     vk.vkGetPhysicalDeviceProperties2(handle, answer)
-    # Older ones ignore specialization constants that are sizes of arrays. 1.2.11 is 10211.
+    # MoltenVK before 1.3 ignores specialization constants that are sizes of arrays. Version 1.2.11 is 10211.
     needs["MoltenVK 1.3"] = driver.driverID != vk.VK_DRIVER_ID_MOLTENVK or answer.properties.driverVersion >= 10300
     lacking = [need for need, is_met in needs.items() if not is_met]
     return f"{properties.deviceName} lacks {', '.join(lacking)}" if lacking else ""

@@ -8,7 +8,7 @@ import threading
 from dmlgpu.errors import DeviceError
 
 SPAWN = "open a device in a process that is started by spawn"
-# A thread holds it while it lists or opens devices: drivers hold their own locks meanwhile.
+# A thread holds this lock while it lists or opens devices: drivers hold locks meanwhile.
 looking = threading.RLock()
 _forked = False
 

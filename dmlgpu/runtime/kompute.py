@@ -122,7 +122,7 @@ class Kompute:
         # Weak references: even if a call is interrupted, an unused buffer is freed and no longer counted.
         self._buffers: weakref.WeakSet[KpBuffer] = weakref.WeakSet()
         self._lost: str | None = None
-        # Its word on the device is _RAN, and shaders add _ENDED_EARLY; every submission ends with a copy to its view.
+        # The word on the device is _RAN, and shaders add _ENDED_EARLY; every submission ends with a copy to the view.
         self._status = self._new_buffer(4, staged=True)
         with self._asking("its first submission"):
             self._status_upload: Any = self._manager.sequence()

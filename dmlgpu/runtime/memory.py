@@ -142,7 +142,7 @@ class Allocator(Generic[Handle]):
     def collect(self) -> None:
         """Reclaims the ranges of dropped slices, and destroys empty buffers beyond `keep` bytes."""
         while self._released:
-            # It leaves the queue last: if Ctrl-C comes before, it is reclaimed again, which is harmless.
+            # A slice leaves the queue last: if Ctrl-C comes before, it is reclaimed again, which is harmless.
             released = self._released[0]
             buffer, begin, used = self._ranges[released]
             free = buffer.free

@@ -101,7 +101,7 @@ class Profile:
         and the device's track the submitted work. A counter shows the bytes of tensors and of free memory.
         """
         process = os.getpid()
-        # A number of no thread; Perfetto treats 0 as the main thread.
+        # A number that no thread has; Perfetto treats 0 as the main thread.
         track = 1 + max(self._threads, default=0)
         names = {track: self.device} | self._threads
         entries: list[dict[str, Any]] = [_metadata(process, 0, "process_name", "dmlgpu")]

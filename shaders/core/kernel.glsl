@@ -85,8 +85,8 @@ layout(set = 0, binding = SOURCE) readonly buffer SourceVectors { uvec4 source_v
 // The bound segment's first element, and the size of a full segment: the tensor's last segment may be shorter, but no
 // address is past the tensor's end. Address + source_base is the offset in the buffer.
 //
-// Kernels first copy push constants to variables, as these: at every read of a push constant, llvmpipe loads it for one
-// invocation after the other.
+// Kernels first copy push constants to variables such as these, because llvmpipe loads a push constant at every read,
+// for one invocation after the other.
 uint source_first, source_count, source_base;
 
 // The element at `address`; 0, if the bound segment does not have it.

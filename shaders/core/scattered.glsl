@@ -19,7 +19,7 @@
 //   scatter, COMPARES    again = 1                      if output[index[i]] != source[i]
 //
 // `last` is read only where scatter_mark wrote it. `scatter` needs atomicMax() only if indices repeat: without
-// scatter_mark it took half of all the time on llvmpipe, and nearly all on SwiftShader.
+// scatter_mark, atomicMax() takes half of all the time on llvmpipe, and nearly all on SwiftShader.
 //
 // Without PACKED, elements and outputs outside the bound segments are skipped.
 

@@ -65,8 +65,8 @@ class ExactColumns(Columns):
 
     @property
     def most_vectors(self) -> int:
-        # Two are as fast as four with elements of 32 bits, and compiled in half the time. The states of squares are so
-        # large that compiling takes seconds.
+        # With elements of 32 bits two are as fast as four, and compile in half the time. The states of squares are so
+        # large that two would compile for seconds.
         return 1 if isinstance(self.problem.accumulator, ExactSquares) else 2
 
     def tiling_of(self, split: int, outputs: int) -> Tiling:

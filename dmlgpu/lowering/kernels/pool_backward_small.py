@@ -147,7 +147,7 @@ class PoolBackwardSmall(WholeRowsKernel):
     @cached_property
     def without_partials(self) -> Tiling:
         (_, rows, row), step = self.windows.fields["size"], self.windows.along[1].stride
-        # Tiles are so high that each invocation has about four.
+        # Tiles are so high that each invocation has about four tiles.
         tiles = self.problem.output_count // row * -(-row // self.width)
         most = tiles // step // (4 * self.limits.invocations)
         steps = even_part(-(-rows // step), most)

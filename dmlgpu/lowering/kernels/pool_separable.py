@@ -182,9 +182,9 @@ class PoolSeparable(Kernel):
         outputs = counts[self.range_axis] if self.planes_at_once else self.outputs_at_once
         count = math.prod(counts) // counts[self.range_axis] * outputs
         elements = sum(one_pass.elements for one_pass in self._passes(1, self._widest(outputs)))
-        # Costs in loads of pool_direct.comp: an output has 4 more, a load of a pass costs 12 on SwiftShader, else 2.5.
-        # On llvmpipe it costs 1, but pool_small.comp may be the alternative, which needs half the time of
-        # pool_direct.comp. Sums take as long to add in both.
+        # Costs, in loads of pool_direct.comp: 4 more for each of its outputs; for a load of a pass 12 on SwiftShader,
+        # else 2.5. On llvmpipe a load of a pass costs 1, but pool_small.comp may be the alternative, which needs half
+        # the time of pool_direct.comp. Adding takes as long in both.
         by_pool = count * (4 + self._direct.elements // self.problem.output_count)
         load_cost = 2.5 if self.limits.unrolls else 12 if self.selects else 5
         if load_cost * elements >= by_pool:

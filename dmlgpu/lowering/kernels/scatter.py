@@ -91,7 +91,7 @@ class Scatter(Kernel):
         for outputs, (of_values,) in self._ranges(all_outputs, self._most(*_cleared(values.tensor)), values):
             yield self._dispatch("scatter_clear", outputs, range(0), {"values": (values, of_values)}), 0
         if checked:
-            # This sets `again` to 0. Its only mark is overwritten.
+            # This mark sets `again` to 0, and is overwritten.
             yield from mark(range(1), range(1), reports=False, checked=False)
             for which in Write.ALL, Write.COMPARES:
                 for outputs, (of_values,) in self._ranges(all_outputs, len(all_outputs), values):
