@@ -38,29 +38,18 @@ class RealDevice:
     driver: str
     source: str
     type: str
-    storage_range: int
-    """maxStorageBufferRange."""
-    allocation_size: int
-    """maxMemoryAllocationSize."""
-    allocation_count: int
-    """maxMemoryAllocationCount."""
-    group_size: int
-    """maxComputeWorkGroupSize along the first dimension."""
-    invocations: int
-    """maxComputeWorkGroupInvocations."""
-    group_count: int
-    """maxComputeWorkGroupCount along the first dimension."""
-    shared_bytes: int
-    """maxComputeSharedMemorySize."""
-    push_bytes: int
-    """maxPushConstantsSize."""
-    storage_buffers: int
-    """maxPerStageDescriptorStorageBuffers."""
-    alignment: int
-    """minStorageBufferOffsetAlignment."""
+    storage_range: int  # maxStorageBufferRange
+    allocation_size: int  # maxMemoryAllocationSize
+    allocation_count: int  # maxMemoryAllocationCount
+    group_size: int  # maxComputeWorkGroupSize along the first dimension
+    invocations: int  # maxComputeWorkGroupInvocations
+    group_count: int  # maxComputeWorkGroupCount along the first dimension
+    shared_bytes: int  # maxComputeSharedMemorySize
+    push_bytes: int  # maxPushConstantsSize
+    storage_buffers: int  # maxPerStageDescriptorStorageBuffers
+    alignment: int  # minStorageBufferOffsetAlignment
     subgroup_size: int
-    operations: float
-    """Operations of float32 per second: units times clock, from data sheets."""
+    operations: float  # of float32 per second: units times clock, from data sheets
     memory: Memory
 
     @property
@@ -133,234 +122,105 @@ LEAST = Memory("Vulkan: one type is enough; the heap holds one allocation", (GIB
 
 PROFILES = "Vulkan-Profiles, profiles/LunarG/VP_LUNARG_desktop_"
 
+# The numbers are in the order of the fields.
 DEVICES = (
     RealDevice(
         "NVIDIA GeForce RTX 5090",
         "NVIDIA 610.43.02",
         f"{PROFILES}baseline_2026/vp_gpuinfo_nvidia_geforce_rtx_5090_610_43_2_0_freebsd_15_1.json",
         "discrete",
-        storage_range=ALL,
-        allocation_size=2**63 - 1,
-        allocation_count=ALL,
-        group_size=1024,
-        invocations=1024,
-        group_count=2**31 - 1,
-        shared_bytes=49_152,
-        push_bytes=256,
-        storage_buffers=1 << 20,
-        alignment=16,
-        subgroup_size=32,
-        operations=52e12,
-        memory=NVIDIA,
+        *(ALL, 2**63 - 1, ALL, 1024, 1024, 2**31 - 1, 49_152, 256, 1 << 20, 16, 32, 52e12, NVIDIA),
     ),
     RealDevice(
         "NVIDIA GeForce GTX 660",
         "NVIDIA 470.161.03",
         f"{PROFILES}baseline_2023/vp_gpuinfo_nvidia_geforce_gtx_660_470_161_3_0_ubuntu_22_04.json",
         "discrete",
-        storage_range=ALL,
-        allocation_size=4_292_870_144,
-        allocation_count=ALL,
-        group_size=1536,
-        invocations=1536,
-        group_count=2**31 - 1,
-        shared_bytes=49_152,
-        push_bytes=256,
-        storage_buffers=1 << 20,
-        alignment=16,
-        subgroup_size=32,
-        operations=0.94e12,
-        memory=NVIDIA,
+        *(ALL, 4_292_870_144, ALL, 1536, 1536, 2**31 - 1, 49_152, 256, 1 << 20, 16, 32, 0.94e12, NVIDIA),
     ),
     RealDevice(
         "AMD Radeon RX 6800 XT",
         "AMD proprietary driver 23.9.2",
         f"{PROFILES}max_2024/vp_gpuinfo_amd_radeon_rx_6800_xt_2_0_283_windows_11.json",
         "discrete",
-        storage_range=ALL,
-        allocation_size=2 * GIB,
-        allocation_count=4096,
-        group_size=1024,
-        invocations=1024,
-        group_count=ALL,
-        shared_bytes=32_768,
-        push_bytes=128,
-        storage_buffers=ALL,
-        alignment=4,
-        subgroup_size=64,
-        operations=10e12,
-        memory=AMD_DISCRETE,
+        *(ALL, 2 * GIB, 4096, 1024, 1024, ALL, 32_768, 128, ALL, 4, 64, 10e12, AMD_DISCRETE),
     ),
     RealDevice(
         "AMD Radeon RX 7800 XT (RADV NAVI32)",
         "radv Mesa 24.1.0-devel",
         f"{PROFILES}baseline_2023/vp_gpuinfo_amd_radeon_rx_7800_xt__radv_navi32__24_0_99_arch_unknown.json",
         "discrete",
-        storage_range=ALL,
-        allocation_size=4_294_967_292,
-        allocation_count=ALL,
-        group_size=1024,
-        invocations=1024,
-        group_count=65_535,
-        shared_bytes=65_536,
-        push_bytes=256,
-        storage_buffers=8_388_606,
-        alignment=4,
-        subgroup_size=64,
-        operations=9.3e12,
-        memory=AMD_DISCRETE,
+        *(ALL, 4_294_967_292, ALL, 1024, 1024, 65_535, 65_536, 256, 8_388_606, 4, 64, 9.3e12, AMD_DISCRETE),
     ),
     RealDevice(
         "AMD APU (RADV)",
         "radv Mesa 24.1.0-devel",
         "limits as for the RX 7800 XT: Mesa's src/amd/vulkan/radv_physical_device.c has the same for both",
         "integrated",
-        storage_range=ALL,
-        allocation_size=4_294_967_292,
-        allocation_count=ALL,
-        group_size=1024,
-        invocations=1024,
-        group_count=65_535,
-        shared_bytes=65_536,
-        push_bytes=256,
-        storage_buffers=8_388_606,
-        alignment=4,
-        subgroup_size=64,
-        operations=0.24e12,
-        memory=AMD_INTEGRATED,
+        *(ALL, 4_294_967_292, ALL, 1024, 1024, 65_535, 65_536, 256, 8_388_606, 4, 64, 0.24e12, AMD_INTEGRATED),
     ),
     RealDevice(
         "Intel(R) Arc(TM) A770 Graphics",
         "Intel Corporation 101.8801",
         f"{PROFILES}max_2026/vp_gpuinfo_intel_r__arc_tm__a770_graphics_0_406_609_windows_11.json",
         "discrete",
-        storage_range=1_073_741_820,
-        allocation_size=4_294_901_760,
-        allocation_count=4_338_836,
-        group_size=1024,
-        invocations=1024,
-        group_count=65_536,
-        shared_bytes=49_152,
-        push_bytes=256,
-        storage_buffers=33_554_432,
-        alignment=64,
-        subgroup_size=32,
-        operations=8.6e12,
-        memory=INTEL_DISCRETE,
+        *(
+            1_073_741_820,
+            4_294_901_760,
+            4_338_836,
+            1024,
+            1024,
+            65_536,
+            49_152,
+            256,
+            33_554_432,
+            64,
+            32,
+            8.6e12,
+            INTEL_DISCRETE,
+        ),
     ),
     RealDevice(
         "Intel(R) UHD Graphics 620 (WHL GT2)",
         "Intel open-source Mesa driver Mesa 23.1.7",
         f"{PROFILES}baseline_2024/vp_gpuinfo_intel_r__uhd_graphics_620__whl_gt2__23_1_7_arch_unknown.json",
         "integrated",
-        storage_range=ALL,
-        allocation_size=15_538_538_496,
-        allocation_count=ALL,
-        group_size=1024,
-        invocations=1024,
-        group_count=65_535,
-        shared_bytes=65_536,
-        push_bytes=128,
-        storage_buffers=65_535,
-        alignment=4,
-        subgroup_size=32,
-        operations=0.19e12,
-        memory=INTEL_INTEGRATED,
+        *(ALL, 15_538_538_496, ALL, 1024, 1024, 65_535, 65_536, 128, 65_535, 4, 32, 0.19e12, INTEL_INTEGRATED),
     ),
     RealDevice(
         "Apple M1",
         "MoltenVK 1.4.1",
         f"{PROFILES}baseline_2026/vp_gpuinfo_apple_m1_0_2_2209_macos_26_5_1.json",
         "integrated",
-        storage_range=ALL,
-        allocation_size=4 * GIB,
-        allocation_count=1 << 30,
-        group_size=1024,
-        invocations=1024,
-        group_count=1 << 30,
-        shared_bytes=32_768,
-        push_bytes=4096,
-        storage_buffers=31,
-        alignment=16,
-        subgroup_size=32,
-        operations=1.3e12,
-        memory=APPLE,
+        *(ALL, 4 * GIB, 1 << 30, 1024, 1024, 1 << 30, 32_768, 4096, 31, 16, 32, 1.3e12, APPLE),
     ),
     RealDevice(
         "Mali-G78",
         "Mali-G78 v1.r36p0",
         "Vulkan-ValidationLayers, tests/device_profiles/pixel_6_mali.json",
         "integrated",
-        storage_range=256 << 20,
-        allocation_size=7_951_626_240,
-        allocation_count=ALL,
-        group_size=512,
-        invocations=512,
-        group_count=ALL,
-        shared_bytes=32_768,
-        push_bytes=256,
-        storage_buffers=500_000,
-        alignment=64,
-        subgroup_size=16,
-        operations=0.8e12,
-        memory=MALI,
+        *(256 << 20, 7_951_626_240, ALL, 512, 512, ALL, 32_768, 256, 500_000, 64, 16, 0.8e12, MALI),
     ),
     RealDevice(
         "Adreno 6xx",
         "Qualcomm Technologies Inc. Adreno Vulkan Driver 512.502.0",
         "Vulkan-ValidationLayers, tests/device_profiles/pixel_6_adreno.json",
         "integrated",
-        storage_range=512 << 20,
-        allocation_size=GIB,
-        allocation_count=4096,
-        group_size=512,
-        invocations=1024,
-        group_count=65_535,
-        shared_bytes=32_768,
-        push_bytes=128,
-        storage_buffers=524_288,
-        alignment=64,
-        subgroup_size=64,
-        operations=0.25e12,
-        memory=ADRENO,
+        *(512 << 20, GIB, 4096, 512, 1024, 65_535, 32_768, 128, 524_288, 64, 64, 0.25e12, ADRENO),
     ),
     RealDevice(
         "V3D 7.1 (Raspberry Pi 5)",
         "V3DV Mesa",
         "github.com/bevyengine/bevy/issues/18867, and Mesa's src/broadcom/vulkan/v3dv_device.c and v3dv_limits.h",
         "integrated",
-        storage_range=GIB,
-        allocation_size=GIB,
-        allocation_count=1 << 20,
-        group_size=256,
-        invocations=256,
-        group_count=65_535,
-        shared_bytes=32_768,
-        push_bytes=128,
-        storage_buffers=8,
-        alignment=32,
-        subgroup_size=16,
-        operations=38e9,
-        memory=V3D,
+        *(GIB, GIB, 1 << 20, 256, 256, 65_535, 32_768, 128, 8, 32, 16, 38e9, V3D),
     ),
     RealDevice(
         "the least that Vulkan 1.1 allows",
         "none",
         "Vulkan's table Required Limits; Vulkan-ValidationLayers, tests/device_profiles/min_core.json",
         "integrated",
-        storage_range=128 << 20,
-        allocation_size=GIB,
-        allocation_count=4096,
-        group_size=128,
-        invocations=128,
-        group_count=65_535,
-        shared_bytes=16_384,
-        push_bytes=128,
-        storage_buffers=4,
-        alignment=256,
-        subgroup_size=1,
-        operations=38e9,
-        memory=LEAST,
+        *(128 << 20, GIB, 4096, 128, 128, 65_535, 16_384, 128, 4, 256, 1, 38e9, LEAST),
     ),
 )
 
