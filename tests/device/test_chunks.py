@@ -29,6 +29,7 @@ from dmlgpu.descriptors.reduction import REDUCE_TYPES
 from dmlgpu.descriptors.tensor import bits
 from dmlgpu.reference import reference
 from dmlgpu.reference.bounds import U, bounds
+from tests.support.errors import refuses
 
 SPECIAL = [np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0]
 SELECTIONS = [ReduceFunction.ARGMAX, ReduceFunction.ARGMIN, ReduceFunction.MAX, ReduceFunction.MIN]
@@ -381,8 +382,7 @@ def test_types_of_indices_hold_them(dtype, most):
     assert of(most).dtypes == (np.dtype(dtype),)
     allowed = "INT64, UINT64, UINT32" if dtype == "int32" else "INT64, UINT64"
     words = f"{dtype.upper()} cannot hold the index of {most + 2} reduced elements; allowed are {allowed}"
-    with pytest.raises(DescriptorError, match=rf"^ArgminOperatorDesc.output_tensor.data_type: {words}$"):
-        of(most + 2)
+    refuses(rf"^ArgminOperatorDesc.output_tensor.data_type: {words}$", of, most + 2)
     with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc.output_tensor.data_type: "):
         reduction_of((2, most // 2 + 1), "uint8", ReduceFunction.ARGMAX, dtype=dtype)
 
@@ -395,8 +395,7 @@ def test_types_of_indices_of_pooling_hold_them():
         r"^MaxPooling2OperatorDesc.indices_data_type: UINT32 cannot hold the index of 4295032832 elements; allowed are "
         r"INT64, UINT64$"
     )
-    with pytest.raises(DescriptorError, match=words):
-        pooling_of(MaxPooling2OperatorDesc, ((1 << 16) + 1, 1 << 16), uint8, 2, **indices)
+    refuses(words, pooling_of, MaxPooling2OperatorDesc, ((1 << 16) + 1, 1 << 16), uint8, 2, **indices)
 
 
 @pytest.mark.parametrize(
@@ -416,8 +415,7 @@ def test_arguments_are_checked_as_those_of_the_functions(arguments):
     with pytest.raises(DescriptorError) as expected:
         dmlgpu.argmax(x, **arguments)
     # Sizes are not those of the array there.
-    with pytest.raises(DescriptorError, match=f"^{re.escape(str(expected.value).partition(';')[0])}(;|$)"):
-        dmlgpu.argmax(dmlgpu.chunked(x), **arguments)
+    refuses(f"^{re.escape(str(expected.value).partition(';')[0])}(;|$)", dmlgpu.argmax, dmlgpu.chunked(x), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -429,8 +427,7 @@ def test_arguments_are_checked_as_those_of_the_functions(arguments):
     ],
 )
 def test_reductions_that_are_refused(shape, dtype, function, words):
-    with pytest.raises(DescriptorError, match=words):
-        reduction_of(shape, dtype, function, axis=1)
+    refuses(words, reduction_of, shape, dtype, function, axis=1)
 
 
 @pytest.mark.parametrize(
@@ -451,15 +448,13 @@ def test_windows_are_checked_as_those_of_the_functions(arguments, field):
         lambda: dmlgpu.max_pooling(np.ones((3, 5), np.float32), **arguments),
         lambda: dmlgpu.max_pooling(dmlgpu.chunked(np.ones((3, 5), np.float32)), **arguments),
     ):
-        with pytest.raises(DescriptorError, match=f"MaxPooling2OperatorDesc.{field}"):
-            call()
+        refuses(f"MaxPooling2OperatorDesc.{field}", call)
 
 
 def test_a_plane_may_be_larger_than_a_tensor():
     pooling = pooling_of(AveragePooling1OperatorDesc, (1 << 20, 1 << 20), "float32", (3, 3), padding=1)
     assert pooling.output_shape == (1 << 20, 1 << 20)
-    with pytest.raises(DescriptorError, match="window_size"):
-        pooling_of(AveragePooling1OperatorDesc, (1 << 20, 1 << 20), "float32", (3, 1 << 21))
+    refuses("window_size", pooling_of, AveragePooling1OperatorDesc, (1 << 20, 1 << 20), "float32", (3, 1 << 21))
 
 
 def test_they_travel_to_other_processes(device):

@@ -12,6 +12,7 @@ from dmlgpu import CompiledOperator
 from dmlgpu.registry import OPERATORS
 from dmlgpu.tools import cli, dxdispatch
 from dmlgpu.tools.dxdispatch import Model, ModelError, Options
+from tests.support.errors import refuses
 from tests.support.processes import ROOT
 
 MODELS = ROOT / "docs" / "models"
@@ -49,17 +50,18 @@ SUM = {
 }
 
 
-def changed(path, value):
-    """SUM with another value at a path; None takes it away."""
+def changed(*changes):
+    """SUM with other values at paths, which come before them; None removes a field."""
     document = copy.deepcopy(SUM)
-    *parents, last = (int(name) if name.isdecimal() else name for name in re.findall(r"\w+", path))
-    place = document
-    for name in parents:
-        place = place[name]
-    if value is None:
-        del place[last]
-    else:
-        place[last] = value
+    for path, value in zip(changes[::2], changes[1::2], strict=True):
+        *parents, last = (int(name) if name.isdecimal() else name for name in re.findall(r"\w+", path))
+        place = document
+        for name in parents:
+            place = place[name]
+        if value is None:
+            del place[last]
+        else:
+            place[last] = value
     return document
 
 
@@ -114,40 +116,31 @@ def printed(resources_of):
     return lambda resource, verbose=False: dxdispatch._printed("x", resources_of(x=resource)["x"], verbose)
 
 
-def shown():
-    """The models that the page has a heading for, and what it says that they print."""
-    return re.findall(r"^## \[(.+)\]\(\1\)\n\n.*\n\n```text\n((?:(?!```).*\n)*)```$", PAGE, re.MULTILINE)
+# The models that the page has a heading for, and what it says that they print.
+SHOWN = re.findall(r"^## \[(.+)\]\(\1\)\n\n.*\n\n```text\n((?:(?!```).*\n)*)```$", PAGE, re.MULTILINE)
 
 
 def test_there_is_a_model_of_each_operator():
     assert {name.removesuffix(".json") for name in NAMES} == {o.name.partition(" ")[0].lower() for o in OPERATORS}
-    assert [name for name, _ in shown()] == NAMES
+    assert [name for name, _ in SHOWN] == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_model_prints_what_the_page_shows(driver, monkeypatch, capsys, name):
+@pytest.mark.parametrize(("name", "prints"), SHOWN, ids=NAMES)
+def test_model_prints_what_the_page_shows(driver, monkeypatch, capsys, name, prints):
     monkeypatch.setenv("DMLGPU_VERIFY", "1")
     assert cli.main(["run", str(MODELS / name), "--device", str(driver.index)]) == 0
     running, dispatch, *printed = capsys.readouterr().out.splitlines()
     assert running == f"Running on '{driver.name}'"
     assert re.fullmatch(r"Dispatch '\w+': 1 iterations, \d+\.\d{4} ms median \(CPU\)", dispatch)
-    assert printed == dict(shown())[name].splitlines()
-
-
-def test_dispatch_and_print(run):
-    dispatch, *printed = run(SUM)
-    assert dispatch.startswith("Dispatch 'sum': 1 iterations, ")
-    assert printed == ["Resource 'input': 1, 2, 3, 4, 5, 6", "Resource 'output': 6, 15"]
+    assert printed == prints.splitlines()
 
 
 def test_comments_and_commas_that_json_lacks(run):
     text = json.dumps(changed("resources.input", SUM["resources"]["input"] | {"note": 'a // b, ] /* " */ c'}), indent=1)
     text = text.replace("{", "{ // a comment, }\n", 3).replace("]", ", /* another,\n one */ ]").replace("}", ", }")
     text = text.replace(", , ", ", ").replace(", /* another,\n one */ ] /*", "] /*")
-    assert run("\ufeff\n" + text + "\n text after it")[1:] == run(SUM)[1:]
-
-
-def test_an_error_of_json_names_its_line(run):
+    printed = ["Resource 'input': 1, 2, 3, 4, 5, 6", "Resource 'output': 6, 15"]
+    assert run("\ufeff\n" + text + "\n text after it")[1:] == run(SUM)[1:] == printed
     with refused("...model.json: ...line 3 ..."):
         run('{\n/* \n */ "resources" 1}')
 
@@ -244,19 +237,15 @@ def test_nothing_is_written_outside_of_the_folder(run, tmp_path, name, force):
     os.mkfifo(folder / "pipe")
     before = sorted(tmp_path.rglob("*"))
     message = r"^commands\[2\]\.targetPath: .* is (not allowed; allowed are files in .*out|not a path: .*)$"
-    with pytest.raises(ModelError, match=message):
-        run(writing("y.npy", name.format(tmp_path)), output_path=folder, force=force)
+    refuses(message, run, writing("y.npy", name.format(tmp_path)), error=ModelError, output_path=folder, force=force)
     assert sorted({*tmp_path.rglob("*")} - {tmp_path / "model.json"}) == before
 
 
-@pytest.mark.parametrize("name", [".", "", "a/.."])
-def test_the_folder_itself_is_no_file_where_it_is_not_there_yet(run, tmp_path, name):
-    with refused("...is not allowed; allowed are files in ...out"):
-        run(writing(name), output_path=tmp_path / "out")
-    assert not (tmp_path / "out").is_file()
-
-
-def test_absolute_paths_in_the_folder_are_taken(run, tmp_path):
+def test_the_folder_is_made_where_it_is_not_there_yet(run, tmp_path):
+    for name in (".", "", "a/.."):
+        with refused("...is not allowed; allowed are files in ...out"):
+            run(writing(name), output_path=tmp_path / "out")
+        assert not (tmp_path / "out").is_file()
     run(writing(f"{tmp_path}/out/../out/x.npy"), output_path=tmp_path / "out")
     assert np.load(tmp_path / "out" / "x.npy").tolist() == [6, 15]
 
@@ -280,8 +269,7 @@ def test_half_a_file_is_not_written(run, tmp_path, monkeypatch):
 
     monkeypatch.setattr(np, "save", save)
     (tmp_path / "x.npy").write_text("another file")
-    with pytest.raises(OSError, match="the disk is full"):
-        run(writing("x.npy"), output_path=tmp_path, force=True)
+    refuses("the disk is full", run, writing("x.npy"), error=OSError, output_path=tmp_path, force=True)
     assert (tmp_path / "x.npy").read_text() == "another file"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "x.npy"]
 
@@ -294,43 +282,75 @@ def test_what_is_written_is_not_padded(run, tmp_path):
     assert (tmp_path / "x.bin").read_bytes() == b"\1\2\3"
 
 
+DESC, TENSOR = "dispatchables.sum.desc", "dispatchables.sum.desc.InputTensor"
+VALUES, TYPE = "resources.input.initialValues", "resources.input.initialValuesDataType"
+BINDINGS = "commands[0].bindings"
+BOUND = f"{BINDINGS}.InputTensor"
+WRITE = {"type": "writeFile", "resource": "input", "targetPath": "x.npy"}
 PRINT_BOTH = {"type": "print", "resource": "both"}
+REDUCE = SUM["dispatchables"]["sum"]["desc"]
+POOL = json.loads((MODELS / "max_pooling1.json").read_text(encoding="utf-8").partition("\n")[2])
+del POOL["dispatchables"]["pool"]["desc"]["OutputIndicesTensor"], POOL["commands"][0]["bindings"]["OutputIndicesTensor"]
+
+# Documents, and a line that they print.
+DOCUMENTS = {
+    # Offsets count elements of the resource, or of a size that is given; results come before what reads them.
+    "tensors of one resource": (
+        dispatching(
+            PRINT_BOTH,
+            resources={"both": given("FLOAT32", [9, 1, 2, 3, 4, 5, 6, 0, 0])},
+            InputTensor=[{"name": "both", "elementOffset": 1}],
+            OutputTensor={"name": "both", "elementOffset": 14, "elementSizeInBytes": 2},
+        ),
+        "Resource 'both': 9, 1, 2, 3, 4, 5, 6, 6, 15",
+    ),
+    "an output right before an input": (
+        dispatching(
+            PRINT_BOTH,
+            resources={"both": given("FLOAT32", [0, 0, 1, 2, 3, 4, 5, 6])},
+            InputTensor={"name": "both", "elementOffset": 2},
+            OutputTensor="both",
+        ),
+        "Resource 'both': 6, 15, 1, 2, 3, 4, 5, 6",
+    ),
+    "no indices": (POOL, "Resource 'output': 6, 8, 14, 16"),
+    "null": (
+        changed(TENSOR, REDUCE["InputTensor"] | {"Strides": None, "TotalTensorSizeInBytes": None}),
+        "Resource 'output': 6, 15",
+    ),
+    "gaps of an output stay": (
+        changed("resources.output.initialValues", [7, 7, 7], f"{DESC}.OutputTensor.Strides", [2, 1]),
+        "Resource 'output': 6, 7, 15",
+    ),
+    # A tensor that DirectML owns is bound where the operator is made.
+    "owned": (
+        changed(BINDINGS, {"OutputTensor": "output"}, "dispatchables.sum.bindings", {"InputTensor": "input"}),
+        "Resource 'output': 6, 15",
+    ),
+    "other spellings": (
+        changed(
+            *(DESC, None, "commands[0].type", "Dispatch"),
+            "dispatchables.sum",
+            {"type": "REDUCE", "dmlCompileType": "DmlCompileGraph"}
+            | REDUCE
+            | {
+                "Function": "MAX",
+                "InputTensor": {
+                    "Type": "DML_TENSOR_TYPE_BUFFER",
+                    "Desc": REDUCE["InputTensor"] | {"Strides": [], "DimensionCount": 2},
+                },
+                "OutputTensor": REDUCE["OutputTensor"]
+                | {"TotalTensorSizeInBytes": 0, "Flags": "NONE", "GuaranteedBaseOffsetAlignment": 0},
+            },
+        ),
+        "Resource 'output': 3, 6",
+    ),
+}
 
 
-def test_tensors_of_one_resource(run):
-    """Offsets count elements of the resource, or of a size that is given; results come before what reads them."""
-    document = dispatching(
-        PRINT_BOTH,
-        resources={"both": given("FLOAT32", [9, 1, 2, 3, 4, 5, 6, 0, 0])},
-        InputTensor=[{"name": "both", "elementOffset": 1}],
-        OutputTensor={"name": "both", "elementOffset": 14, "elementSizeInBytes": 2},
-    )
-    assert run(document)[1:] == ["Resource 'both': 9, 1, 2, 3, 4, 5, 6, 6, 15"]
-
-
-def test_an_output_may_stand_right_before_an_input(run):
-    document = dispatching(
-        PRINT_BOTH,
-        resources={"both": given("FLOAT32", [0, 0, 1, 2, 3, 4, 5, 6])},
-        InputTensor={"name": "both", "elementOffset": 2},
-        OutputTensor="both",
-    )
-    assert run(document)[1:] == ["Resource 'both': 6, 15, 1, 2, 3, 4, 5, 6"]
-
-
-def test_indices_may_be_left_out(run):
-    document = json.loads((MODELS / "max_pooling1.json").read_text(encoding="utf-8").partition("\n")[2])
-    del document["dispatchables"]["pool"]["desc"]["OutputIndicesTensor"]
-    del document["commands"][0]["bindings"]["OutputIndicesTensor"]
-    assert run(document)[1] == "Resource 'output': 6, 8, 14, 16"
-
-
-def test_null_is_a_field_that_is_left_out(run):
-    document = copy.deepcopy(SUM)
-    document["dispatchables"]["sum"]["desc"]["InputTensor"].update(Strides=None, TotalTensorSizeInBytes=None)
-    assert run(document)[2] == "Resource 'output': 6, 15"
-    with refused("the document: field commands is required"):
-        run({**SUM, "commands": None})
+@pytest.mark.parametrize(("document", "line"), DOCUMENTS.values(), ids=DOCUMENTS)
+def test_what_a_document_prints(run, document, line):
+    assert line in run(document)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
@@ -338,10 +358,6 @@ def test_encodings(tmp_path, encoding):
     file = tmp_path / "model.json"
     file.write_text(json.dumps(SUM), encoding=encoding)
     assert list(Model(file).resources) == ["input", "output"]
-
-
-def test_what_is_no_text(tmp_path):
-    file = tmp_path / "model.json"
     file.write_bytes(b"{}\xff\xff")
     with refused(f"{file}: byte 2 is not text; allowed are UTF-8, UTF-16 and UTF-32"):
         Model(file)
@@ -356,32 +372,6 @@ def test_commands_see_what_those_before_them_wrote(run):
     total = document["dispatchables"]["total"] = copy.deepcopy(document["dispatchables"]["sum"])
     total["desc"]["InputTensor"]["Sizes"], total["desc"]["OutputTensor"]["Sizes"] = [1, 2], [1, 1]
     assert run(document)[2:] == ["Resource 'total': 21"]
-
-
-def test_gaps_of_an_output_stay(run):
-    document = changed("resources.output.initialValues", [7, 7, 7])
-    document["dispatchables"]["sum"]["desc"]["OutputTensor"]["Strides"] = [2, 1]
-    assert run(document)[2] == "Resource 'output': 6, 7, 15"
-
-
-def test_other_spellings(run):
-    document = copy.deepcopy(SUM)
-    desc = document["dispatchables"]["sum"].pop("desc") | {"Function": "MAX"}
-    desc["InputTensor"] = {
-        "Type": "DML_TENSOR_TYPE_BUFFER",
-        "Desc": desc["InputTensor"] | {"Strides": [], "DimensionCount": 2},
-    }
-    desc["OutputTensor"] |= {"TotalTensorSizeInBytes": 0, "Flags": "NONE", "GuaranteedBaseOffsetAlignment": 0}
-    document["dispatchables"]["sum"] |= desc | {"type": "REDUCE", "dmlCompileType": "DmlCompileGraph"}
-    document["commands"][0]["type"] = "Dispatch"
-    assert run(document)[2] == "Resource 'output': 3, 6"
-
-
-def test_tensors_that_directml_owns(run):
-    """They are bound where the operator is made."""
-    document = changed("commands[0].bindings", {"OutputTensor": "output"})
-    document["dispatchables"]["sum"]["bindings"] = {"InputTensor": "input"}
-    assert run(document)[2] == "Resource 'output': 6, 15"
 
 
 def test_timings(run, monkeypatch):
@@ -408,16 +398,11 @@ def test_a_sample_is_a_share_of_the_repeated_dispatches(run, monkeypatch):
     assert len(calls) == 3
 
 
-DESC, TENSOR = "dispatchables.sum.desc", "dispatchables.sum.desc.InputTensor"
-VALUES, TYPE = "resources.input.initialValues", "resources.input.initialValuesDataType"
-BOUND = "commands[0].bindings.InputTensor"
-WRITE = {"type": "writeFile", "resource": "input", "targetPath": "x.npy"}
-
-
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
         ("resources", None, "the document: field resources is required"),
+        ("commands", None, "the document: field commands is required"),
         ("commands", {}, "commands: {} is not an array"),
         ("resources.input", 3, "resources.input: 3 is not an object"),
         (f"{TENSOR}.Sizes", [1] * 65, f"{TENSOR}: TensorDesc.sizes: ... has more entries than the 8 of any..."),
@@ -570,6 +555,5 @@ def test_command_line(driver, capsys, tmp_path):
     assert [cli.main(arguments), cli.main(arguments), cli.main([*arguments, "--force"])] == [0, 2, 0]
     assert "x.npy exists or is written twice; overwrite it with --force\n" in capsys.readouterr().err
     for wrong in (["-i", "0"], ["-r", "-1"], ["-w", "-1"], ["-v", "3"]):
-        with pytest.raises(SystemExit, match="2"):
-            cli.main(["run", model, *wrong])
+        refuses("2", cli.main, ["run", model, *wrong], error=SystemExit)
     assert "is not allowed" in capsys.readouterr().err

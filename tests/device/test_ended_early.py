@@ -8,6 +8,7 @@ import pytest
 import dmlgpu
 from dmlgpu import Device, DeviceError
 from dmlgpu.runtime.tuning import device_limits
+from tests.support.errors import refuses
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 ENDED = r"(?s)^device .* ended a loop of a shader early, so there is no result; .*:\n"
@@ -39,8 +40,7 @@ def batch(device, *calls):
 
 def test_the_error_has_the_plan_and_the_device_works_on(fresh, kp, ends):
     ends()
-    with pytest.raises(DeviceError, match=ENDED + r".*ArgmaxOperatorDesc.*1\. rows"):
-        dmlgpu.argmax(X, axis=1, device=fresh)
+    refuses(ENDED + r".*ArgmaxOperatorDesc.*1\. rows", dmlgpu.argmax, X, error=DeviceError, axis=1, device=fresh)
     kp.after = bool
     assert dmlgpu.argmax(X, axis=1, device=fresh).tolist() == [3, 3, 3]
 
@@ -51,8 +51,7 @@ def test_the_device_reports_what_a_shader_left(fresh):
     status = fresh._engine.kompute._status
     status.view[0] = 3
     fresh._engine.kompute._status_upload.eval()
-    with pytest.raises(DeviceError, match=ENDED):
-        dmlgpu.argmax(X, device=fresh)
+    refuses(ENDED, dmlgpu.argmax, X, error=DeviceError, device=fresh)
     assert dmlgpu.argmax(X, device=fresh) == 11
 
 
@@ -61,12 +60,10 @@ def test_what_was_not_computed_cannot_be_read(fresh, kp, ends):
     x, out = fresh.tensor(X), op(fresh.tensor(X))
     view = out.reshape(-1)
     ends()
-    with pytest.raises(DeviceError, match=ENDED):
-        op(x, out=out)
+    refuses(ENDED, op, x, error=DeviceError, out=out)
     kp.after = bool
     for read in out.numpy, out.bytes, view.numpy, lambda: dmlgpu.max(out), lambda: np.asarray(view):
-        with pytest.raises(DeviceError, match=NOT_COMPUTED):
-            read()
+        refuses(NOT_COMPUTED, read, error=DeviceError)
     assert "not computed" not in repr(out)
     op(x, out=out)
     assert view.tolist() == [3, 3, 3]
@@ -79,22 +76,18 @@ def test_a_batch_keeps_what_was_computed_before(fresh, kp, ends):
         first = dmlgpu.max(x, axis=1)
     later = []
     calls = [lambda: later.append(dmlgpu.max(x, axis=0)), lambda: later.append(dmlgpu.max(later[0]))]
-    with pytest.raises(DeviceError, match=ENDED):
-        batch(fresh, *calls, ends)
+    refuses(ENDED, batch, fresh, *calls, ends, error=DeviceError)
     kp.after = bool
     assert first.tolist() == [3, 7, 11]
     for tensor in later:
-        with pytest.raises(DeviceError, match=NOT_COMPUTED):
-            tensor.numpy()
-    with pytest.raises(DeviceError, match=NOT_COMPUTED):
-        batch(fresh, lambda: dmlgpu.max(later[0]))
+        refuses(NOT_COMPUTED, tensor.numpy, error=DeviceError)
+    refuses(NOT_COMPUTED, batch, fresh, lambda: dmlgpu.max(later[0]), error=DeviceError)
 
 
 def test_a_tensor_of_a_batch_that_is_computed_again_can_be_read(fresh, kp, ends):
     op = fresh.compile(dmlgpu.ArgmaxOperatorDesc.of(X, axes=(1,)))
     x, out = fresh.tensor(X), op(fresh.tensor(X))
-    with pytest.raises(DeviceError, match=ENDED):
-        batch(fresh, lambda: op(x, out=out), ends)
+    refuses(ENDED, batch, fresh, lambda: op(x, out=out), ends, error=DeviceError)
     kp.after = bool
     with fresh.batch():
         op(x, out=out)
@@ -107,14 +100,12 @@ def test_steps_after_the_one_that_ended_early_do_not_run(fresh, kp, ends, monkey
     monkeypatch.setattr("dmlgpu.runtime.schedule.SUBMISSION_SECONDS", 0)
     x, tensors = fresh.tensor(X), []
     calls = [lambda f=f: tensors.append(f(x)) for f in (dmlgpu.max, dmlgpu.min, dmlgpu.argmax)]
-    with pytest.raises(DeviceError, match=ENDED):
-        batch(fresh, *calls, kp.counts.clear, lambda: ends(after=1))
+    refuses(ENDED, batch, fresh, *calls, kp.counts.clear, lambda: ends(after=1), error=DeviceError)
     kp.after = bool
     assert kp.counts["submissions"] == 2
     assert tensors[0].tolist() == 11
     for tensor in tensors[1:]:
-        with pytest.raises(DeviceError, match=NOT_COMPUTED):
-            tensor.numpy()
+        refuses(NOT_COMPUTED, tensor.numpy, error=DeviceError)
 
 
 def test_a_batch_that_is_interrupted_leaves_nothing_to_read(fresh, kp):
@@ -126,8 +117,7 @@ def test_a_batch_that_is_interrupted_leaves_nothing_to_read(fresh, kp):
     with pytest.raises(KeyboardInterrupt):
         batch(fresh, lambda: tensors.append(dmlgpu.max(x, axis=1)), lambda: setattr(kp, "before", interrupt))
     kp.before, (tensor,) = bool, tensors
-    with pytest.raises(DeviceError, match=NOT_COMPUTED):
-        tensor.numpy()
+    refuses(NOT_COMPUTED, tensor.numpy, error=DeviceError)
     assert dmlgpu.max(x).tolist() == 11
 
 

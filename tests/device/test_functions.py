@@ -27,6 +27,7 @@ from dmlgpu import (
 )
 from dmlgpu.descriptors.tensor import bits
 from dmlgpu.testing.cases import INDEX_TYPES, INT64, UINT64
+from tests.support.errors import refuses
 from tests.support.processes import output_of
 
 ROWS = [[1, 2, 3], [3, 0, 4], [2, 5, 2]]
@@ -111,15 +112,13 @@ print(loaded == ("numpy.ma" in sys.modules))
 @pytest.mark.parametrize("x", MORE_THAN_ELEMENTS.values(), ids=MORE_THAN_ELEMENTS)
 def test_refuses_arrays_that_are_more_than_their_elements(call, field, x):
     says = "a masked array; .*has no mask: fill it|an array of type (?!.*fill it)"
-    with pytest.raises(DescriptorError, match=rf"^{field}: ({says}).*; pass np\.asarray\(x\) for its elements alone$"):
-        call(x)
+    refuses(rf"^{field}: ({says}).*; pass np\.asarray\(x\) for its elements alone$", call, x)
 
 
 def test_operators_and_tensors_refuse_masks(device):
     op = device.compile(dmlgpu.ArgmaxOperatorDesc.of(X, (1,)))
     for call in op, device.tensor, lambda x: dmlgpu.verify(op.desc, x, device=device), partial(reference, op.desc):
-        with pytest.raises(DescriptorError, match="has no mask"):
-            call(MASKED)
+        refuses("has no mask", call, MASKED)
     with pytest.raises(DescriptorError, match="has no mask"):
         device.tensor_from_bytes(np.ma.masked_array(X.view(np.uint8)).reshape(-1), dmlgpu.TensorDesc.of(X))
 
@@ -185,36 +184,24 @@ def test_over_no_axes_each_element_is_an_output(device, x, keepdims):
 
 
 @pytest.mark.parametrize("data_type", INDEX_TYPES, ids=lambda data_type: data_type.name.lower())
-def test_dtype_of_indices(device, data_type):
+def test_types_of_indices(device, data_type):
+    _, expected = max_pooling(IMAGE, (2, 3), output_indices=True, device=device)
+    assert argmax(X, device=device).dtype == argmin(X, device=device).dtype == expected.dtype == np.int64
     for dtype in data_type, data_type.numpy, data_type.numpy.name, data_type.numpy.type:
         result = argmax(X, 0, dtype=dtype, device=device)
         assert (result.dtype, result.tolist()) == (data_type.numpy, [1, 2, 1])
+        is_top_k(dmlgpu.top_k(X, 2, axis=0, indices_data_type=dtype, device=device), X, 2, 0, dtype=data_type.numpy)
+        if data_type is not DataType.INT32:
+            indices = max_pooling(IMAGE, (2, 3), output_indices=True, indices_data_type=dtype, device=device)[1]
+            assert (indices.dtype, indices.tolist()) == (data_type.numpy, expected.tolist())
 
 
-def test_indices_are_int64_where_nothing_is_said(device):
-    assert argmax(X, device=device).dtype == argmin(X, device=device).dtype == np.int64
-    assert argmin(X, device=device) - 5 == -1
-    assert max_pooling(IMAGE, (2, 2), output_indices=True, device=device)[1].dtype == np.int64
-
-
-def test_options_are_named_only(device):
-    with pytest.raises(TypeError, match="positional argument"):
-        argmax(X, 0, AxisDirection.INCREASING)
-    with pytest.raises(TypeError, match=r"2 positional arguments but 3 .*; name the others: .* strides, padding, dil"):
-        max_pooling(IMAGE, (2, 2), (1, 1))
-
-
-def test_results_are_packed_and_may_be_written_to(device):
-    for result in (argmax(X, 0, device=device), *max_pooling(IMAGE, (2, 2), output_indices=True, device=device)):
-        assert result.flags.c_contiguous
-        result[...] = 0
-
-
-def test_input_is_left_as_it_is(device):
+def test_results_are_new_arrays_and_x_stays(device):
     x = IMAGE.copy()
     x.setflags(write=False)
-    argmax(x, device=device)
-    max_pooling(x, (3, 3), device=device)
+    for result in (argmax(x, 0, device=device), *max_pooling(x, (2, 2), output_indices=True, device=device)):
+        assert result.flags.c_contiguous
+        result[...] = 0
     assert np.array_equal(x, IMAGE)
 
 
@@ -265,14 +252,6 @@ def test_values_and_indices(device, arguments, taken):
     assert np.array_equal(IMAGE.reshape(-1)[indices], values)
 
 
-@pytest.mark.parametrize("data_type", [DataType.UINT32, UINT64, INT64], ids=lambda data_type: data_type.name.lower())
-def test_indices_data_type(device, data_type):
-    expected = max_pooling(IMAGE, (2, 3), output_indices=True, device=device)[1].tolist()
-    for dtype in data_type, data_type.numpy, data_type.numpy.name:
-        indices = max_pooling(IMAGE, (2, 3), output_indices=True, indices_data_type=dtype, device=device)[1]
-        assert (indices.dtype, indices.tolist()) == (data_type.numpy, expected)
-
-
 @pytest.mark.parametrize("wrong", [
     ("argmax", "axes", "axis, with keepdims=True for axes that stay; descriptors, such as ArgmaxOperatorDesc"),
     ("argmax", "dim", "axis$"),
@@ -302,10 +281,8 @@ def test_other_keywords_get_a_list():
             TypeError, match=rf"^argmax\(\) has no argument '{keyword}'; its arguments are x, axis, keep"
         ):
             argmax(X, **{keyword: 1})
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'window_size'"):
-        max_pooling(IMAGE)
-    with pytest.raises(TypeError, match=r"^argmax\(\) missing 1 required positional argument: 'x'"):
-        argmax(axis=1)
+    refuses("missing 1 required positional argument: 'window_size'", max_pooling, IMAGE, error=TypeError)
+    refuses(r"^argmax\(\) missing 1 required positional argument: 'x'", argmax, error=TypeError, axis=1)
     x, indices = np.array(ROWS, np.float32), np.zeros(np.shape(ROWS), np.int64)
     for arguments, options, says in (
         ((x,), {"output_sizes": 4}, "missing 1 required positional argument: 'indices'"),
@@ -313,13 +290,15 @@ def test_other_keywords_get_a_list():
         ((x, indices, 4, 4), {}, "takes 3 positional arguments but 4 were given; name the others: out, device"),
         ((x, indices), {"x": x, "output_sizes": 4}, "got multiple values for argument 'x'"),
     ):
-        with pytest.raises(TypeError, match=rf"^max_unpooling\(\) {says}$"):
-            dmlgpu.max_unpooling(*arguments, **options)
+        refuses(rf"^max_unpooling\(\) {says}$", dmlgpu.max_unpooling, *arguments, error=TypeError, **options)
 
 
-def test_x_may_be_named(device):
+def test_x_may_be_named_and_options_must_be(device):
     assert argmax(x=X, axis=1, device=device).tolist() == [2, 2, 1]
     assert dmlgpu.average_pooling_grad(gradient=X, input_sizes=3, window_size=1, device=device).tolist() == ROWS
+    refuses("positional argument", argmax, X, 0, AxisDirection.INCREASING, error=TypeError)
+    names = r"2 positional arguments but 3 .*; name the others: .* strides, padding, dil"
+    refuses(names, max_pooling, IMAGE, (2, 2), (1, 1), error=TypeError)
 
 
 def test_an_image_with_channels_last_gets_a_warning(device):
@@ -371,12 +350,10 @@ def test_pooling_of_no_planes_is_empty(shape):
 
 
 def test_empty_arrays_are_checked_as_others(device):
-    with pytest.raises(DescriptorError, match="FLOAT64 is not supported"):
-        average_pooling(np.zeros((0, 3, 3)), 1)
-    with pytest.raises(DescriptorError, match="out of range"):
-        argmax(np.zeros((0, 3), np.float32), 2)
-    with pytest.raises(DescriptorError, match="sizes"):
-        device.tensor(np.zeros((0, 3), np.float32))
+    refuses("FLOAT64 is not supported", average_pooling, np.zeros((0, 3, 3)), 1)
+    refuses("out of range", argmax, np.zeros((0, 3), np.float32), 2)
+    refuses("sizes", device.tensor, np.zeros((0, 3), np.float32))
+    refuses("nope", dmlgpu.sum, np.zeros(0, np.float32), device="nope", error=dmlgpu.DeviceError)
 
 
 # bool
@@ -413,14 +390,12 @@ def test_bool_is_pooled_and_put_back(device):
     back = dmlgpu.max_unpooling(values, indices, MASK.shape, device=device)
     assert back.dtype == np.bool_
     assert np.array_equal(max_pooling(back, 2, strides=2, device=device), values)
-
-
-def test_empty_results_of_bool_are_bool():
-    none = np.zeros((0, 3), bool)
-    assert reduce(none, ReduceFunction.MAX, 1).dtype == np.bool_
-    assert argmax(none, 1).dtype == np.int64
-    values, indices = max_pooling(np.zeros((0, 3, 3), bool), 2, output_indices=True)
+    none = np.zeros((0, 3, 3), bool)
+    values, indices = max_pooling(none, 2, output_indices=True)
     assert (values.dtype, indices.dtype) == (np.bool_, np.int64)
+    assert reduce(none, "max", 1).dtype == reduce(np.array([True, False]), "max", device=device).dtype == np.bool_
+    assert reduce(np.array([True, False]), "max", dtype=np.uint8, device=device).dtype == np.uint8
+    assert argmax(none, 1).dtype == np.int64
 
 
 def test_device_tensors_of_bool_are_uint8(device):
@@ -449,17 +424,14 @@ def test_operators_take_bool_for_uint8(device, monkeypatch):
 # Bad arrays
 
 
-def test_a_range_that_no_memory_holds():
-    with pytest.raises(DescriptorError, match=rf"^argmax\.x: range\(0, {2**61}\) has more elements than fit in memory"):
-        argmax(range(2**61))
-
-
 def test_device_is_not_opened_for_bad_input(monkeypatch):
     monkeypatch.setattr(sources, "open_device", lambda selector: pytest.fail("a device was opened"))
-    with pytest.raises(DescriptorError):
-        argmax(X, 5)
-    with pytest.raises(DescriptorError):
-        max_pooling(IMAGE, (9, 9))
+    refuses(rf"^argmax\.x: range\(0, {2**61}\) has more elements than fit in memory", argmax, range(2**61))
+    for call in (partial(argmax, X, 5), partial(max_pooling, IMAGE, (9, 9))):
+        with pytest.raises(DescriptorError):
+            call()
+    for padding in (({2, 1}, 0), (0, {1: 2}), (b"ab", 0), b"ab", {1, 2}):
+        refuses(r"padding.*neither an integer nor", max_pooling, X, 2, padding=padding)
 
 
 def test_functions_by_name_are_those_by_member(device):
@@ -469,8 +441,7 @@ def test_functions_by_name_are_those_by_member(device):
         )
         assert by_name.dtype == by_member.dtype == (np.int64 if "arg" in name else np.float32)
     for none in ((), [], set(), range(0), np.zeros(0, int)):
-        with pytest.raises(DescriptorError, match="is empty"):
-            reduce(X, "argmax", none)
+        refuses("is empty", reduce, X, "argmax", none)
         assert np.array_equal(dmlgpu.sum(X, none, device=device), X)
 
 
@@ -482,23 +453,6 @@ def test_a_cached_call_has_no_type_of_another(device):
     assert dmlgpu.sum(np.ones(3, np.int32), dtype=other, device=device).dtype == np.int64
     other.dtype = np.dtype(np.int32)
     assert dmlgpu.sum(np.ones(3, np.int32), dtype=other, device=device).dtype == np.int32
-
-
-def test_the_type_of_a_maximum_of_bool(device):
-    flags = np.array([True, False])
-    assert reduce(flags, "max", device=device).dtype == np.bool_
-    assert reduce(flags, "max", dtype=np.uint8, device=device).dtype == np.uint8
-
-
-@pytest.mark.parametrize("padding", [({2, 1}, 0), (0, {1: 2}), (b"ab", 0), b"ab", {1, 2}])
-def test_paddings_without_an_order_are_refused(padding):
-    with pytest.raises(DescriptorError, match=r"padding.*neither an integer nor"):
-        max_pooling(X, 2, padding=padding)
-
-
-def test_an_unknown_device_is_an_error_without_elements_too():
-    with pytest.raises(dmlgpu.DeviceError, match="nope"):
-        dmlgpu.sum(np.zeros(0, np.float32), device="nope")
 
 
 def test_hints_have_the_types_of_functions():
@@ -550,20 +504,14 @@ def test_sizes_of_an_output_of_fewer_dimensions(device):
     for sizes in ((3, 4, 5), (4, 5)):
         assert max_pooling(IMAGE[0], 2, strides=2, output_sizes=sizes, device=device).shape == (3, 4, 5)
     assert max_pooling(IMAGE[:, :, :, :7], 2, strides=2, output_sizes=4, device=device).shape == (2, 3, 4, 4)
-
-
-def test_an_iterator_is_taken_once(device):
+    # An iterator is read once.
     once = max_pooling(IMAGE, iter((2, 3)), strides=iter((1, 2)), output_sizes=iter((6, 4)), device=device)
     assert np.array_equal(once, windows(IMAGE, (2, 3), (1, 2)).max(-1))
 
 
-def test_large_strides_are_uploaded_packed():
+def test_large_strides_are_uploaded_packed(device):
     x = np.zeros((4, 5000), np.float32)[:, ::1000]
-    tensor = sources.operand_of(x).tensor("x", [DataType.FLOAT32])
-    assert tensor == dmlgpu.TensorDesc(DataType.FLOAT32, (4, 5))
-
-
-def test_a_field_of_a_packed_structure(device):
+    assert sources.operand_of(x).tensor("x", [DataType.FLOAT32]) == dmlgpu.TensorDesc(DataType.FLOAT32, (4, 5))
     x = np.zeros(7, [("a", "<u2"), ("b", "<f4")])
     x["b"] = [3, 1, 9, 2, 9, 0, 4]
     assert argmax(x["b"], device=device) == 2
@@ -610,11 +558,9 @@ def test_what_only_equals_a_known_call_is_checked(device):
         for call in (partial(argmax, X, wrong), partial(argmax, X, (wrong,)), partial(max_pooling, X, (1, wrong))):
             with pytest.raises(DescriptorError):
                 call(device=device)
-    with pytest.raises(DescriptorError, match="keepdims"):
-        argmax(X, 1, keepdims=1, device=device)
+    refuses("keepdims", argmax, X, 1, keepdims=1, device=device)
     for _ in range(2):
-        with pytest.raises(DescriptorError, match="out of range"):
-            argmax(X, 2, device=device)
+        refuses("out of range", argmax, X, 2, device=device)
     # Directions are numbers of DirectML; the same number as an axis is something else.
     assert argmax([[1.0, 1.0]], 1, axis_direction=1, device=device).tolist() == [1]
     assert argmax([[1.0, 1.0]], 1, axis_direction=0, device=device).tolist() == [0]
@@ -670,8 +616,7 @@ def test_indices_of_maxima_come_from_one_look_at_x(device):
     ids=str,
 )
 def test_wrong_arguments_of_maxima_with_indices(wrong, says):
-    with pytest.raises(DescriptorError, match=f"^{says}"):
-        dmlgpu.max(X, **{"output_indices": True, **wrong})
+    refuses(f"^{says}", dmlgpu.max, X, **{"output_indices": True, **wrong})
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "mean", "max", "min"])
@@ -694,8 +639,7 @@ def test_dtype_of_functions_of_numpy(device, dtype):
         (DataType.UINT4, "neither"),
         ("complex64", "not supported"),
     ):
-        with pytest.raises(TypeError, match=f"^sum: dtype=.*{says}"):
-            dmlgpu.sum(x, dtype=wrong)
+        refuses(f"^sum: dtype=.*{says}", dmlgpu.sum, x, error=TypeError, dtype=wrong)
 
 
 @pytest.mark.parametrize("function", [dmlgpu.sum, dmlgpu.prod, dmlgpu.mean])
@@ -779,8 +723,10 @@ def test_both_words_for_the_direction_of_top_k(device):
     for largest, mode, expected in (True, "largest", [1, 0, 3]), (False, "smallest", [2, 0, 3]):
         assert dmlgpu.top_k(x, 3, largest=largest, device=device)[1].tolist() == expected
         assert dmlgpu.top_k(x, 3, mode=mode, device=device)[1].tolist() == expected
-    with pytest.raises(DescriptorError, match=r"mode: 'largest' and largest=False are given; give one of them$"):
-        dmlgpu.top_k(x, 3, largest=False, mode="largest", device=device)
+    words = r"mode: 'largest' and largest=False are given; give one of them$"
+    refuses(words, dmlgpu.top_k, x, 3, largest=False, mode="largest", device=device)
+    for is_sorted in True, False, np.False_:
+        is_top_k(dmlgpu.top_k(X, 3, sorted=is_sorted, device=device), X, 3)
 
 
 def test_top_k_of_device_tensors_with_strides(device):
@@ -801,17 +747,6 @@ def test_top_k_of_what_numpy_can_view(device):
     assert (values.tolist(), indices.tolist()) == ([*b"aab"], [0, 3, 1])
 
 
-@pytest.mark.parametrize("data_type", [*INDEX_TYPES, np.int32, "uint32", ">u8"])
-def test_types_of_the_indices_of_top_k(device, data_type):
-    got = dmlgpu.top_k(X, 2, axis=0, indices_data_type=data_type, device=device)
-    is_top_k(got, X, 2, 0, dtype=DataType.of(data_type).numpy)
-
-
-def test_sorted_changes_nothing(device):
-    for is_sorted in True, False, np.False_:
-        is_top_k(dmlgpu.top_k(X, 3, sorted=is_sorted, device=device), X, 3)
-
-
 def test_top_k_without_dimensions_is_one_element(device):
     for x in (np.float32(3), np.array(3, np.int8), 3.5, device.tensor(np.float32(3))):
         values, indices = dmlgpu.top_k(x, 1, device=device)
@@ -824,10 +759,8 @@ def test_top_k_of_no_lines_is_empty(shape, axis, expected):
     for dtype in ("float16", "bool"):
         values, indices = dmlgpu.top_k(np.zeros(shape, dtype), 3, axis=axis, indices_data_type=UINT64)
         assert (values.shape, values.dtype, indices.shape, indices.dtype) == (expected, dtype, expected, np.uint64)
-    with pytest.raises(
-        DescriptorError, match=r"^TopK1OperatorDesc\.k: 5 is out of range; allowed are 1 to 4, the size"
-    ):
-        dmlgpu.top_k(np.zeros(shape, np.float32), 5, axis=axis)
+    words = r"^TopK1OperatorDesc\.k: 5 is out of range; allowed are 1 to 4, the size"
+    refuses(words, dmlgpu.top_k, np.zeros(shape, np.float32), 5, axis=axis)
 
 
 def test_what_only_equals_a_known_top_k_is_checked(device):

@@ -14,6 +14,7 @@ from dmlgpu.runtime.device import open_device
 from dmlgpu.runtime.drivers import select
 from tests.support.devices import info
 from tests.support.drivers import DRIVERS, set_drivers
+from tests.support.errors import refuses
 
 
 @pytest.fixture
@@ -85,8 +86,7 @@ def test_index_part_of_a_name_or_uuid(machine, selector, index):
 def test_indices_are_those_of_vulkan_where_some_devices_cannot_compute(machine):
     machine(info(1, "one"), info(4, "four"))
     assert select(4).name == "four"
-    with pytest.raises(DeviceError, match=r"^there is no device 0; devices are 1: one, 4: four$"):
-        select(0)
+    refuses(r"^there is no device 0; devices are 1: one, 4: four$", select, 0, error=DeviceError)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,7 @@ def test_indices_are_those_of_vulkan_where_some_devices_cannot_compute(machine):
 )
 def test_no_such_device(machine, selector, shown):
     machine(info(0, "Alpha"), info(1, "Beta"))
-    with pytest.raises(DeviceError, match=f"^there is no device {shown}; devices are 0: Alpha, 1: Beta$"):
-        select(selector)
+    refuses(f"^there is no device {shown}; devices are 0: Alpha, 1: Beta$", select, selector, error=DeviceError)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +133,7 @@ def test_lavapipe_and_llvmpipe_are_the_same(machine, selector):
 def test_names_of_drivers_count_where_no_device_has_them(machine):
     machine(software(0, "Alpha", "beta driver"), software(1, "Beta", "gamma driver"))
     assert (select("beta").index, select("BETA D").index, select("gamma").index) == (1, 0, 1)
-    with pytest.raises(DeviceError, match=r"^several devices match 'driver'; devices are 0: Alpha, 1: Beta$"):
-        select("driver")
+    refuses(r"^several devices match 'driver'; devices are 0: Alpha, 1: Beta$", select, "driver", error=DeviceError)
 
 
 def test_names_that_are_equal_are_told_apart_by_their_uuids(machine):
@@ -225,8 +223,7 @@ def test_an_argument_counts_more_than_the_environment(driver, monkeypatch):
     monkeypatch.setenv("DMLGPU_DEVICE", "no such device")
     assert opened(driver.index) == driver
     for opening in Device, open_device:
-        with pytest.raises(DeviceError, match=r"^DMLGPU_DEVICE: there is no device 'no such device'; devices are 0: "):
-            opening()
+        refuses(r"^DMLGPU_DEVICE: there is no device 'no such device'; devices are 0: ", opening, error=DeviceError)
 
 
 def test_functions_use_the_device_of_the_environment(driver, monkeypatch):
@@ -279,13 +276,11 @@ def test_a_selector_is_looked_up_once(driver, monkeypatch):
 def test_what_selects_no_device(wrong):
     # After the int that equals it.
     open_device(0)
-    with pytest.raises(TypeError, match="a device is chosen by"):
-        dmlgpu.argmax([3, 5, 4], device=wrong)
+    refuses("a device is chosen by", dmlgpu.argmax, [3, 5, 4], error=TypeError, device=wrong)
 
 
 def test_a_device_that_does_not_exist_is_named():
-    with pytest.raises(DeviceError, match="there is no device 99; devices are 0: "):
-        dmlgpu.argmax([3, 5, 4], device=99)
+    refuses("there is no device 99; devices are 0: ", dmlgpu.argmax, [3, 5, 4], error=DeviceError, device=99)
 
 
 def test_one_selector_after_another(driver):
@@ -296,13 +291,11 @@ def test_one_selector_after_another(driver):
     for way in str(driver.index), driver.name, driver.index:
         assert open_device(way).is_open
     for wrong in float(driver.index), bytes(str(driver.index), "ascii"), True:
-        with pytest.raises(TypeError, match="a device is chosen by"):
-            open_device(wrong)
+        refuses("a device is chosen by", open_device, wrong, error=TypeError)
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t"])
 def test_a_blank_selects_nothing(blank, monkeypatch):
-    with pytest.raises(DeviceError, match="there is no device '"):
-        Device(blank)
+    refuses("there is no device '", Device, blank, error=DeviceError)
     monkeypatch.setenv("DMLGPU_DEVICE", blank)
     assert opened() == select(None)

@@ -10,7 +10,6 @@ from dmlgpu import (
     ArgmaxOperatorDesc,
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
-    DescriptorError,
     LpPooling1OperatorDesc,
     MaxPoolingGradOperatorDesc,
     TensorDesc,
@@ -24,6 +23,7 @@ from dmlgpu.comparison import check_outputs, differences
 from dmlgpu.lowering.lower import lower
 from dmlgpu.reference.bounds import bounds
 from dmlgpu.testing.cases import FLOAT32, UINT64, arg_desc, pool_desc
+from tests.support.errors import refuses
 from tests.support.limits import LOWERED
 
 X = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
@@ -69,15 +69,12 @@ def test_verify_shows_coordinates_both_values_and_the_plan(any_device, wrong_ora
 
 def test_verify_names_the_output_that_differs(device, wrong_oracle):
     message = r"^MaxPooling2OperatorDesc\.output_indices_tensor: 1 of 4 elements differ, the first at \(0, 0, 0, 1\): "
-    with pytest.raises(VerificationError, match=message):
-        verify(POOL, IMAGE, device=device)
+    refuses(message, verify, POOL, IMAGE, error=VerificationError, device=device)
 
 
 def test_verify_checks_its_input_as_an_operator_does(device):
-    with pytest.raises(DescriptorError, match=r"^ArgmaxOperatorDesc\.input_tensor\.sizes"):
-        verify(ARGMAX, X[0], device=device)
-    with pytest.raises(TypeError, match="takes 1 input, 2 were given"):
-        verify(ARGMAX, X, X, device=device)
+    refuses(r"^ArgmaxOperatorDesc\.input_tensor\.sizes", verify, ARGMAX, X[0], device=device)
+    refuses("takes 1 input, 2 were given", verify, ARGMAX, X, X, error=TypeError, device=device)
 
 
 @pytest.mark.parametrize("value", ["1", "yes"])
@@ -125,13 +122,11 @@ def test_equal_bits_are_no_difference():
 
 @pytest.mark.parametrize(("got", "x"), [([0, -0.0, 0], [0, 0, 0]), ([0, -np.nan, 0], [0, np.nan, 0])])
 def test_other_bits_of_an_equal_value_are_a_difference(got, x):
-    with pytest.raises(VerificationError, match=r"1 of 3 elements differ, the first at \(0, 0, 0, 1\): "):
-        check(got, x)
+    refuses(r"1 of 3 elements differ, the first at \(0, 0, 0, 1\): ", check, got, x, error=VerificationError)
 
 
 def test_several_differences_are_counted():
-    with pytest.raises(VerificationError, match=r"2 of 3 elements differ, the first at \(0, 0, 0, 0\): "):
-        check([9, 2, 9])
+    refuses(r"2 of 3 elements differ, the first at \(0, 0, 0, 0\): ", check, [9, 2, 9], error=VerificationError)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +151,7 @@ def test_every_output_that_differs_is_named():
         "MaxPooling2OperatorDesc.output_indices_tensor: 4 of 4 elements differ, the first at (0, 0, 0, 0): "
         f"the device gives {np.uint64(4)!r}, the reference {np.uint64(3)!r}",
     )
-    with pytest.raises(ValueError, match="shorter"):
-        list(differences(POOL, (IMAGE,), expected[:1], expected))
+    refuses("shorter", list, differences(POOL, (IMAGE,), expected[:1], expected), error=ValueError)
 
 
 def test_a_wrong_shader_is_found(device, monkeypatch):

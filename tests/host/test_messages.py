@@ -39,6 +39,7 @@ from dmlgpu import (
 )
 from dmlgpu.errors import shown
 from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT16, INT32, INT64, NO_END, UINT8, UINT32, UINT64
+from tests.support.errors import refuses
 
 ROWS = np.zeros((2, 3), np.float32)
 IMAGE = np.zeros((1, 1, 3, 3), np.float32)
@@ -584,20 +585,16 @@ class BFloat16:
 
 def test_a_type_that_numpy_lacks():
     words = r"^argmax\.x: BFloat16 of torch\.bfloat16 and \(2, 3\) has a type that NumPy lacks"
-    with pytest.raises(TypeError, match=words):
-        argmax(BFloat16())
+    refuses(words, argmax, BFloat16(), error=TypeError)
 
 
 def test_lists_of_unequal_lengths():
-    with pytest.raises(DescriptorError, match=r"^argmax\.x: .*sequence.*\(2,\)"):
-        argmax([1, [2]])
+    refuses(r"^argmax\.x: .*sequence.*\(2,\)", argmax, [1, [2]])
 
 
 def test_a_path_is_no_array():
-    with pytest.raises(DescriptorError, match=r"^argmax\.x: 'x\.npy' is not an array; pass dmlgpu\.chunked\('x\.npy"):
-        argmax("x.npy")
-    with pytest.raises(DescriptorError, match=r"^argmax\.x: 'x\.png' is not an array; load the file first$"):
-        argmax("x.png")
+    refuses(r"^argmax\.x: 'x\.npy' is not an array; pass dmlgpu\.chunked\('x\.npy", argmax, "x.npy")
+    refuses(r"^argmax\.x: 'x\.png' is not an array; load the file first$", argmax, "x.png")
 
 
 @pytest.mark.parametrize(
@@ -613,13 +610,11 @@ def test_what_is_no_array(x):
         (partial(max_unpooling, ROWS), "max_unpooling.indices", (4,)),
         (partial(reference, ArgmaxOperatorDesc.of(ROWS)), "ArgmaxOperatorDesc.input_tensor", ()),
     ]:
-        with pytest.raises(DescriptorError, match=rf"^{field}: {text} cannot be viewed by NumPy as an array of"):
-            call(x, *arguments)
+        refuses(rf"^{field}: {text} cannot be viewed by NumPy as an array of", call, x, *arguments)
 
 
 def test_an_array_of_too_many_dimensions_is_no_tensor():
-    with pytest.raises(DescriptorError, match=r"^TensorDesc\.sizes: 9 .*1 to 8$"):
-        argmax(np.zeros((1,) * 9, np.float32))
+    refuses(r"^TensorDesc\.sizes: 9 .*1 to 8$", argmax, np.zeros((1,) * 9, np.float32))
 
 
 def test_every_descriptor_names_itself():
@@ -633,5 +628,4 @@ def test_every_descriptor_names_itself():
         MaxPooling1OperatorDesc: (source, target, None, *window),
         MaxPooling2OperatorDesc: (source, target, None, *window, (1, 1)),
     }.items():
-        with pytest.raises(DescriptorError, match=f"^{kind.__name__}\\.output_tensor"):
-            kind(*arguments)
+        refuses(f"^{kind.__name__}\\.output_tensor", kind, *arguments)
