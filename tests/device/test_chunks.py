@@ -220,14 +220,6 @@ def test_more_outputs_of_a_chunk_than_numpy_buffers(function, shape, axes, sizes
         np.testing.assert_array_equal(got, expected if keepdims else expected.squeeze(axes))
 
 
-def test_values_of_bool_stay_bool(device):
-    x = np.array([[True, False], [True, True]])
-    reduction = reduction_of(x.shape, x.dtype, ReduceFunction.MIN, axis=0)
-    got = merged(reduction, x, (1, 2), random.Random(0), device)
-    assert got.dtype == np.bool_
-    assert got.tolist() == [True, False]
-
-
 @pytest.mark.parametrize(
     "chunks",
     [
@@ -416,18 +408,6 @@ def test_arguments_are_checked_as_those_of_the_functions(arguments):
         dmlgpu.argmax(x, **arguments)
     # Sizes are not those of the array there.
     refuses(f"^{re.escape(str(expected.value).partition(';')[0])}(;|$)", dmlgpu.argmax, dmlgpu.chunked(x), **arguments)
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype", "function", "words"),
-    [
-        ((3, 4), "uint8", ReduceFunction.SUM, r"ReduceOperatorDesc\.input_tensor\.data_type"),
-        ((3, 4), "float32", "SUMS", r"ReduceOperatorDesc\.function"),
-        ((3, 0), "float32", ReduceFunction.ARGMAX, r"axes \(1,\) of \(3, 0\) are empty"),
-    ],
-)
-def test_reductions_that_are_refused(shape, dtype, function, words):
-    refuses(words, reduction_of, shape, dtype, function, axis=1)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from dmlgpu import (
     DescriptorError,
     Device,
     DeviceError,
-    DeviceTensor,
     ExecutionFlags,
     OutOfMemoryError,
     ReduceOperatorDesc,
@@ -49,21 +48,6 @@ def raises(error, text):
 # Calls
 
 
-def test_arrays_in_arrays_out(device):
-    result = device.compile(ARGMAX)(ROWS)
-    assert type(result) is np.ndarray
-    assert (result.dtype, result.tolist()) == (np.uint32, [[2], [2], [1]])
-    assert all(type(array) is np.ndarray for array in device.compile(POOL)(ROWS.reshape(1, 1, 3, 3)))
-
-
-def test_device_tensors_in_device_tensors_out(device):
-    result = device.compile(ARGMAX)(device.tensor(ROWS))
-    assert type(result) is DeviceTensor
-    assert (result.desc, result.numpy().tolist()) == (ARGMAX.output_tensor, [[2], [2], [1]])
-    values, indices = device.compile(POOL)(device.tensor(ROWS.reshape(1, 1, 3, 3)))
-    assert (values.numpy().tolist(), indices.numpy().tolist()) == ([[[[3, 4], [5, 5]]]], [[[[3, 5], [7, 7]]]])
-
-
 def test_nothing_is_downloaded_until_asked(driver, kp):
     with opened_as(driver, **discrete(driver)) as device:
         operator, tensor = device.compile(ARGMAX), device.tensor(ROWS)
@@ -92,10 +76,6 @@ def test_the_same_bits_every_time(any_device):
             for result in [operator(tensor) for _ in range(5)]
         }
         assert len(results) == 1
-
-
-def test_operators_are_remembered(device):
-    assert device.compile(ARGMAX) is device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 3), [1]))
 
 
 def test_an_operator_outlives_hundreds_of_others(device):

@@ -15,8 +15,6 @@ from dmlgpu import (
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
     TensorDesc,
-    VerificationError,
-    average_pooling,
     average_pooling_grad,
     max_pooling,
     max_pooling_grad,
@@ -26,7 +24,7 @@ from dmlgpu import (
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
-from dmlgpu.testing.cases import FLOAT16, FLOAT32, GRADIENTS, INT64, UINT32, UINT64, WINDOW_SHAPES
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT64, UINT32, UINT64, WINDOW_SHAPES
 from tests.support.limits import LIMITS, by_ranges
 from tests.support.plans import check, computed
 
@@ -40,15 +38,6 @@ def test_what_directml_s_documents_say(any_device):
     assert got.tolist() == [[0.25, 0.75, 0.5], [1, 2.5, 1.5], [0.75, 1.75, 1]]
 
 
-def test_padding_has_a_share_only_where_it_is_included(any_device):
-    """A window in each corner of 3 x 3 elements has one element, or four with its padding."""
-    steps = {"strides": 2, "padding": 1, "device": any_device}
-    without = average_pooling_grad(GRADIENT, 3, 2, **steps)
-    assert without.tolist() == [[1, 1, 1], [1.5, 1, 1], [1.5, 1, 1]]
-    included = average_pooling_grad(GRADIENT, 3, 2, include_padding=True, **steps)
-    assert included.tolist() == [[0.25, 0.5, 0.5], [0.75, 1, 1], [0.75, 1, 1]]
-
-
 @pytest.mark.every_driver
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_the_first_of_equal_elements_and_the_first_nan_have_it(any_device, dtype):
@@ -58,16 +47,6 @@ def test_the_first_of_equal_elements_and_the_first_nan_have_it(any_device, dtype
     assert got.tolist() == [[1, 0, 0, 2, 0, 4]]
     zeros = np.array([[-0.0, 0.0]], dtype)
     assert max_pooling_grad(zeros, gradient[:, :1], (1, 2), device=any_device).tolist() == [[1, 0]]
-
-
-def test_elements_of_no_window_are_zero(any_device):
-    x = np.arange(25, dtype=np.float32).reshape(5, 5)
-    gradient = np.ones((2, 2), np.float32)
-    got = max_pooling_grad(x, gradient, 1, strides=3, device=any_device)
-    assert got.tolist() == (np.arange(5)[:, None] % 3 + np.arange(5) % 3 == 0).tolist()
-    got = average_pooling_grad(gradient, (4, 5), 1, strides=3, device=any_device)
-    assert np.flatnonzero(got).tolist() == [0, 3, 15, 18]
-    assert not np.signbit(got).any()
 
 
 @pytest.mark.every_driver
@@ -369,17 +348,6 @@ def test_with_indices_the_input_is_not_read(device):
         assert np.array_equal(got, expected)
 
 
-def test_device_tensors_and_arrays_may_be_mixed(device):
-    x = np.random.default_rng(0).standard_normal((3, 8, 8)).astype(np.float32)
-    gradient = np.ones((3, 4, 4), np.float32)
-    expected = max_pooling_grad(x, gradient, 2, strides=2, device=device)
-    t, g = device.tensor(x), device.tensor(gradient)
-    assert isinstance(max_pooling_grad(t, g, 2, strides=2), dmlgpu.DeviceTensor)
-    for a, b in ((t, g), (x, g), (t, gradient)):
-        assert np.array_equal(max_pooling_grad(a, b, 2, strides=2), expected)
-    assert np.array_equal(average_pooling_grad(g, (8, 8), 2, strides=2), np.full_like(x, 0.25))
-
-
 def test_a_window_that_ends_beyond_2_to_the_32(any_device):
     """The first of two windows holds elements 0 and 1; the second begins with element 1, and hangs over the end.
 
@@ -390,57 +358,6 @@ def test_a_window_that_ends_beyond_2_to_the_32(any_device):
     steps = {"strides": (1, extent - 1), "padding": (0, (2**31, 0)), "device": any_device}
     got = average_pooling_grad(gradient, (1, 6), (1, extent), **steps)
     assert np.array_equal(got, np.tile(np.array([3, 4, 1, 1, 1, 1], np.float32), (2000, 1, 1)))
-
-
-def test_a_batch_has_the_maxima_before_the_gradients(device):
-    x = np.random.default_rng(0).standard_normal((4, 16, 16)).astype(np.float32)
-    gradient = np.ones((4, 8, 8), np.float32)
-    tensors = [(device.tensor(x * sign), device.tensor(gradient)) for sign in (1, -1, 1)]
-    with device.batch():
-        results = [max_pooling_grad(t, g, 2, strides=2) for t, g in tensors]
-    for sign, result in zip((1, -1, 1), results, strict=True):
-        assert np.array_equal(result.numpy(), max_pooling_grad(x * sign, gradient, 2, strides=2, device=device))
-
-
-def test_gradients_go_where_values_came_from(device):
-    """What pooling gives grows with an element as its gradient says."""
-    rng = np.random.default_rng(0)
-    x = rng.permutation(2 * 7 * 8).reshape(2, 7, 8).astype(np.float32)
-    step = np.float32(0.25)
-    for pool, gradient_of in (
-        (max_pooling, lambda g: max_pooling_grad(x, g, 3, strides=2, padding=1, device=device)),
-        (average_pooling, lambda g: average_pooling_grad(g, x.shape, 3, strides=2, padding=1, device=device)),
-    ):
-        before = pool(x, 3, strides=2, padding=1, device=device)
-        gradient = gradient_of(np.ones_like(before))
-        for place in ((0, 0, 0), (0, 3, 4), (1, 6, 7)):
-            moved = x.copy()
-            moved[place] += step
-            grown = (pool(moved, 3, strides=2, padding=1, device=device) - before).sum()
-            assert grown == pytest.approx(step * gradient[place], abs=1e-4)
-
-
-def test_plans_take_every_variant():
-    modules = set()
-    for limits in (Limits(1 << 27, 64, 8), Limits(256, 32, 3, partial_bytes=512, invocation_loads=50)):
-        for case in GRADIENTS:
-            modules |= {dispatch.shader.module for dispatch in lower(case.desc, limits).dispatches}
-    variants = [
-        f"pool_backward_{kind}" for what in ("shares", "maxima") for kind in (what, f"{what}_splits", f"small_{what}")
-    ]
-    assert {module for module in modules if "pool_backward" in module} == {
-        f"{v}_sum_{bits}" for v in variants for bits in (16, 32)
-    }
-
-
-def test_a_sum_beyond_its_bound_is_found(device, monkeypatch):
-    x = np.ones((1, 1, 4, 4), np.float32)
-    desc = MaxPoolingGradOperatorDesc.of(x, (2, 2))
-    gradient = np.ones((1, 1, 3, 3), np.float32)
-    wrong = tuple(y + 1e-5 for y in reference(desc, x, gradient))
-    monkeypatch.setattr("dmlgpu.comparison.reference", lambda *_, flags: wrong)
-    with pytest.raises(VerificationError, match=r"16 of 16 elements differ"):
-        verify(desc, x, gradient, device=device)
 
 
 def test_empty_arrays_have_empty_gradients(device):

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from dmlgpu import ArgmaxOperatorDesc, DescriptorError, TensorDesc, argmax, max_pooling, reference
+from dmlgpu import ArgmaxOperatorDesc, DescriptorError, TensorDesc, argmax, reference
 from dmlgpu.testing.cases import (
     FLOAT32,
     INT16,
@@ -139,12 +139,6 @@ def test_tensor_holds_the_array_where_its_descriptor_says(any_device, data_type)
         assert np.array_equal(tensor.bytes(), packed)
 
 
-def test_tensor_of_an_array_is_packed(any_device):
-    tensor = any_device.tensor(np.arange(6, dtype=np.int16).reshape(2, 3).T)
-    assert tensor.desc == TensorDesc(INT16, (3, 2))
-    assert tensor.numpy().tolist() == [[0, 3], [1, 4], [2, 5]]
-
-
 def test_numpy_of_a_tensor_is_a_copy(any_device):
     tensor = any_device.tensor(np.arange(6, dtype=np.int32))
     tensor.numpy()[:] = 0
@@ -169,12 +163,6 @@ def test_tensor_from_too_few_or_too_many_bytes(device, size):
     with pytest.raises(DescriptorError) as caught:
         device.tensor_from_bytes(bytes(size), TensorDesc(FLOAT32, (3,)))
     assert str(caught.value) == f"TensorDesc.total_tensor_size_in_bytes: desc has 12 bytes, the data {size}"
-
-
-def test_tensor_prints_what_and_where_it_is(device):
-    text = repr(device.tensor(np.zeros(3, np.float32)))
-    on = f"device {device.info.index}: {device.info.name}"
-    assert text == f"<dmlgpu.DeviceTensor TensorDesc(DataType.FLOAT32, (3,)) on {on}: [0., 0., 0.]>"
 
 
 # Elements that share memory
@@ -253,12 +241,3 @@ def test_argmax_of_any_view(any_device, view):
         x = view(np.random.default_rng(3).integers(0, 100, (6, 5, 8)).astype(dtype))
         assert argmax(x, 0, device=any_device).tolist() == x.argmax(0).tolist()
         assert argmax(x, device=any_device).item() == x.argmax()
-
-
-def test_max_pooling_of_channels_last_and_reversed_arrays(any_device):
-    x = np.random.default_rng(4).permutation(2 * 6 * 7 * 3).astype(np.float32).reshape(2, 6, 7, 3).transpose(0, 3, 1, 2)
-    for view in (x, x[::-1], x[..., ::-1], x[:, 1:, ::2]):
-        values, indices = max_pooling(view, (2, 3), output_indices=True, device=any_device)
-        packed = max_pooling(np.ascontiguousarray(view), (2, 3), output_indices=True, device=any_device)
-        assert (values.tolist(), indices.tolist()) == (packed[0].tolist(), packed[1].tolist())
-        assert np.array_equal(view.reshape(-1)[indices], values)

@@ -10,7 +10,6 @@ import dmlgpu
 from dmlgpu import (
     MaxUnpoolingOperatorDesc,
     TensorDesc,
-    max_pooling,
     max_unpooling,
     verify,
 )
@@ -22,21 +21,6 @@ from dmlgpu.testing.cases import ELEMENT_TYPES, FLOAT32, UINT8, UINT32
 from dmlgpu.testing.fills import any_bits, arranged
 from tests.support.drivers import discrete, opened_as
 from tests.support.limits import LOWERED, limits_of
-
-
-def test_elements_go_where_max_pooling_found_them(any_device):
-    x = np.random.default_rng(0).permutation(2 * 3 * 8 * 10).reshape(2, 3, 8, 10).astype(np.float32)
-    values, indices = max_pooling(x, 2, strides=2, output_indices=True, device=any_device)
-    back = max_unpooling(values, indices, x.shape, device=any_device)
-    assert np.array_equal(back, np.where(np.isin(x, values), x, 0))
-    assert np.array_equal(max_pooling(back, 2, strides=2, device=any_device), values)
-
-
-def test_the_last_of_several_elements_stays(any_device):
-    """Decision 11, in row-major order; also where several invocations write, and the later element is the smaller."""
-    x = np.array([[5, 9, 7, 1], [3, 8, 2, 6]], np.float32)
-    indices = np.array([[0, 1, 1, 0], [2, 2, 5, 1]])
-    assert max_unpooling(x, indices, (2, 3), device=any_device).tolist() == [[1, 6, 8], [0, 0, 2]]
 
 
 @pytest.mark.every_driver
