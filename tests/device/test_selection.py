@@ -83,68 +83,68 @@ def test_index_part_of_a_name_or_uuid(machine, selector, index):
     assert select(selector).index == index
 
 
-def test_indices_are_those_of_vulkan_where_some_devices_cannot_compute(machine):
-    machine(info(1, "one"), info(4, "four"))
-    assert select(4).name == "four"
-    refuses(r"^there is no device 0; devices are 1: one, 4: four$", select, 0, error=DeviceError)
+ALPHA, BETA = info(0, "Alpha"), info(1, "Beta")
+NONE_OF_BOTH = "there is no device {}; devices are 0: Alpha, 1: Beta"
+NEITHER = "a device is chosen by its index, part of its name or its UUID, not by {!r}"
+BY_DRIVERS = software(0, "Alpha", "beta driver"), software(1, "Beta", "gamma driver")
+LLVM = software(0, "SwiftShader Device (LLVM 10)", SWIFTSHADER), software(1, "llvmpipe (LLVM 15.0.6)", LLVMPIPE)
+EQUAL = info(0, "GPU"), info(1, "GPU"), info(2, "llvmpipe")
 
 
 @pytest.mark.parametrize(
-    ("selector", "shown"),
+    ("devices", "selector", "index"),
     [
-        (2, "2"),
-        (-1, "-1"),
-        ("2", "2"),
-        ("gamma", "'gamma'"),
-        (UUID, f"'{UUID}'"),
-        (f"{1:031}", f"'{1:031}'"),
-        *(("9" * digits, "'?9+'?") for digits in (9, 10, 5000)),
+        # Indices are those of Vulkan, where some devices cannot compute.
+        ((info(1, "one"), info(4, "four")), 4, 4),
+        *((LLVM, selector, 1) for selector in ("llvmpipe", "lavapipe", "LavaPipe (LLVM", " lavapipe ")),
+        # Names of drivers count where no device has them.
+        *((BY_DRIVERS, selector, index) for selector, index in (("beta", 1), ("BETA D", 0), ("gamma", 1))),
+        *((EQUAL, f"{index:032}", index) for index in (0, 1)),
+    ],
+)
+def test_the_device_that_is_meant(machine, devices, selector, index):
+    machine(*devices)
+    assert select(selector).index == index
+
+
+@pytest.mark.parametrize(
+    ("devices", "selector", "error", "says"),
+    [
+        *(
+            ((ALPHA, BETA), selector, DeviceError, NONE_OF_BOTH.format(shown))
+            for selector, shown in (
+                (2, "2"),
+                (-1, "-1"),
+                ("2", "2"),
+                ("gamma", "'gamma'"),
+                (UUID, f"'{UUID}'"),
+                (f"{1:031}", f"'{1:031}'"),
+                ("9" * 9, "9" * 9),
+                *((digits, f"'{digits}'") for digits in ("9" * 10, "9" * 5000)),
+            )
+        ),
+        *(
+            ((ALPHA, BETA), selector, TypeError, NEITHER.format(selector))
+            for selector in (1.0, b"Alpha", [0], True, False, np.True_, np.array([0, 1]), np.array(True))
+        ),
+        ((info(1, "one"), info(4, "four")), 0, DeviceError, "there is no device 0; devices are 1: one, 4: four"),
+        (
+            (info(0, "Alpha"), info(1, "Alphabet"), info(2, "Beta")),
+            *("alpha", DeviceError, "several devices match 'alpha'; devices are 0: Alpha, 1: Alphabet, 2: Beta"),
+        ),
+        (BY_DRIVERS, "driver", DeviceError, "several devices match 'driver'; devices are 0: Alpha, 1: Beta"),
+        (
+            *(EQUAL, "gpu", DeviceError),
+            f"several devices match 'gpu'; devices are 0: GPU (UUID {0:032}), 1: GPU (UUID {1:032}), 2: llvmpipe",
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_no_such_device(machine, selector, shown):
-    machine(info(0, "Alpha"), info(1, "Beta"))
-    refuses(f"^there is no device {shown}; devices are 0: Alpha, 1: Beta$", select, selector, error=DeviceError)
-
-
-@pytest.mark.parametrize(
-    "selector", [1.0, b"Alpha", [0], True, False, np.True_, np.array([0, 1]), np.array(True)], ids=repr
-)
-def test_neither_index_nor_name_nor_uuid(machine, selector):
-    machine(info(0, "Alpha"), info(1, "Beta"))
-    with pytest.raises(TypeError) as caught:
+def test_no_such_device_or_several(machine, devices, selector, error, says):
+    machine(*devices)
+    with pytest.raises(error) as caught:
         select(selector)
-    assert str(caught.value) == f"a device is chosen by its index, part of its name or its UUID, not by {selector!r}"
-
-
-def test_ambiguous_name(machine):
-    machine(info(0, "Alpha"), info(1, "Alphabet"), info(2, "Beta"))
-    with pytest.raises(DeviceError) as caught:
-        select("alpha")
-    assert str(caught.value) == "several devices match 'alpha'; devices are 0: Alpha, 1: Alphabet, 2: Beta"
-
-
-@pytest.mark.parametrize("selector", ["llvmpipe", "lavapipe", "LavaPipe (LLVM", " lavapipe "])
-def test_lavapipe_and_llvmpipe_are_the_same(machine, selector):
-    machine(software(0, "SwiftShader Device (LLVM 10)", SWIFTSHADER), software(1, "llvmpipe (LLVM 15.0.6)", LLVMPIPE))
-    assert select(selector).index == 1
-
-
-def test_names_of_drivers_count_where_no_device_has_them(machine):
-    machine(software(0, "Alpha", "beta driver"), software(1, "Beta", "gamma driver"))
-    assert (select("beta").index, select("BETA D").index, select("gamma").index) == (1, 0, 1)
-    refuses(r"^several devices match 'driver'; devices are 0: Alpha, 1: Beta$", select, "driver", error=DeviceError)
-
-
-def test_names_that_are_equal_are_told_apart_by_their_uuids(machine):
-    machine(info(0, "GPU"), info(1, "GPU"), info(2, "llvmpipe"))
-    with pytest.raises(DeviceError) as caught:
-        select("gpu")
-    zero, one = f"{0:032}", f"{1:032}"
-    assert str(caught.value) == (
-        f"several devices match 'gpu'; devices are 0: GPU (UUID {zero}), 1: GPU (UUID {one}), 2: llvmpipe"
-    )
-    assert (select(zero).index, select(one).index) == (0, 1)
+    assert str(caught.value) == says
 
 
 # This machine
@@ -231,13 +231,12 @@ def test_functions_use_the_device_of_the_environment(driver, monkeypatch):
     assert open_device().info == driver
     assert open_device() is open_device()
     assert dmlgpu.argmax([3, 5, 4]) == 1
-
-
-def test_device_prints_its_index_and_name(device):
-    assert repr(device) == f"<dmlgpu.Device {device.info.index}: {device.info.name}>"
+    # `device or default` opened another one.
+    assert open_device(0).info.index == 0
 
 
 def test_opening_a_device_leaves_logging_as_it_is(device):
+    assert repr(device) == f"<dmlgpu.Device {device.info.index}: {device.info.name}>"
     before = list(logging.root.handlers)
     opened(device.info.index)
     assert logging.root.handlers == before
@@ -258,11 +257,6 @@ def test_functions_take_what_devices_take(driver, monkeypatch):
         assert dmlgpu.cache_info(device=way) == device.cache_info()
 
 
-def test_index_0_is_no_missing_device():
-    """`device or default` opened another one."""
-    assert open_device(0).info.index == 0
-
-
 def test_a_selector_is_looked_up_once(driver, monkeypatch):
     device = open_device(driver.index)
     with monkeypatch.context() as patched:
@@ -272,14 +266,10 @@ def test_a_selector_is_looked_up_once(driver, monkeypatch):
     assert open_device(driver.index).info == driver
 
 
-@pytest.mark.parametrize("wrong", [True, False, 1.5, [0], b"0"], ids=repr)
-def test_what_selects_no_device(wrong):
-    # After the int that equals it.
-    open_device(0)
-    refuses("a device is chosen by", dmlgpu.argmax, [3, 5, 4], error=TypeError, device=wrong)
-
-
-def test_a_device_that_does_not_exist_is_named():
+def test_what_selects_no_device():
+    open_device(0)  # which False equals
+    for wrong in (True, False, 1.5, [0], b"0"):
+        refuses("a device is chosen by", dmlgpu.argmax, [3, 5, 4], error=TypeError, device=wrong)
     refuses("there is no device 99; devices are 0: ", dmlgpu.argmax, [3, 5, 4], error=DeviceError, device=99)
 
 

@@ -99,16 +99,12 @@ def test_slices_take_whole_multiples_of_the_alignment(size, result):
     assert allocator.used_bytes == result
 
 
-def test_small_slices_share_a_buffer():
+def test_small_slices_share_a_buffer_or_have_one_each():
     buffers = Buffers()
     allocator = buffers.allocator()
     slices = [allocator.allocate(200) for _ in range(4)]
-    assert buffers.created == 1
+    assert len({part.buffer.handle for part in slices}) == 1
     assert sorted(part.offset for part in slices) == [0, 256, 512, 768]
-
-
-def test_slices_with_buffers_of_their_own():
-    buffers = Buffers()
     allocator = buffers.allocator(shared=False)
     slices = [allocator.allocate(200) for _ in range(4)]
     assert len({part.buffer.handle for part in slices}) == 4
@@ -125,16 +121,13 @@ def test_slices_of_like_sizes_take_the_same_buffer_in_turn():
     assert list(buffers.sizes.values()) == [1024, 3072]
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_what_was_released_is_used_again(shared):
-    buffers = Buffers()
-    allocator = buffers.allocator(shared=shared, keep=1024)
-    for _ in range(10):
-        allocator.allocate(700)
-    assert buffers.created == 1
-
-
 def test_neighbours_that_were_released_become_one():
+    for shared in (False, True):
+        buffers = Buffers()
+        allocator = buffers.allocator(shared=shared, keep=1024)
+        for _ in range(10):
+            allocator.allocate(700)
+        assert buffers.created == 1
     buffers = Buffers()
     allocator = buffers.allocator(keep=1024)
     slices = [allocator.allocate(256) for _ in range(4)]
@@ -144,17 +137,17 @@ def test_neighbours_that_were_released_become_one():
     assert buffers.created == 1
 
 
-@pytest.mark.parametrize(("size", "buffer"), [(1, 1024), (1024, 1024), (1025, 2048), (4000, 4096), (4100, 4352)])
-def test_buffers_are_multiples_of_the_step_up_to_the_most(size, buffer):
+@pytest.mark.parametrize(
+    ("shared", "size", "buffer"),
+    [
+        # Multiples of the step up to the most; shared ones of their first slice.
+        *((False, *each) for each in ((1, 1024), (1024, 1024), (1025, 2048), (4000, 4096), (4100, 4352))),
+        *((True, *each) for each in ((1, 1024), (257, 1024), (513, 768), (1025, 1280), (4100, 4352))),
+    ],
+)
+def test_sizes_of_buffers(shared, size, buffer):
     buffers = Buffers()
-    buffers.allocator(most=4096, shared=False).allocate(size)
-    assert list(buffers.sizes.values()) == [buffer]
-
-
-@pytest.mark.parametrize(("size", "buffer"), [(1, 1024), (257, 1024), (513, 768), (1025, 1280), (4100, 4352)])
-def test_shared_buffers_are_multiples_of_their_first_slice(size, buffer):
-    buffers = Buffers()
-    buffers.allocator(most=4096).allocate(size)
+    buffers.allocator(most=4096, shared=shared).allocate(size)
     assert list(buffers.sizes.values()) == [buffer]
 
 
@@ -215,15 +208,8 @@ def test_a_small_slice_leaves_large_buffers_alone():
     small = allocator.allocate(256)
     assert buffers.sizes[small.buffer.handle] == 1024
     assert allocator.allocate(8 * 1024).size == 8 * 1024
-
-
-def test_releasing_destroys_nothing_yet():
-    buffers = Buffers()
-    allocator = buffers.allocator()
-    allocator.allocate(1)
-    assert len(buffers.sizes) == 1
-    allocator.collect()
-    assert buffers.sizes == {}
+    del small
+    assert len(buffers.sizes) == 2  # releasing destroys nothing yet
 
 
 def test_the_longest_unused_empty_buffers_go_first():

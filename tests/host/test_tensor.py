@@ -1,9 +1,6 @@
 """TensorDesc: sizes, strides, bytes and overlap."""
 
-import copy
-import dataclasses
 import itertools
-import pickle
 import sys
 
 import numpy as np
@@ -44,11 +41,6 @@ def test_minimum_size_in_bytes(data_type, sizes, strides, size_in_bytes):
     assert TensorDesc(data_type, sizes, strides).size_in_bytes == size_in_bytes
 
 
-def test_total_tensor_size_in_bytes_is_the_size_where_given():
-    desc = TensorDesc(FLOAT32, (3,), None, 1000)
-    assert (desc.size_in_bytes, desc.minimum_size_in_bytes) == (1000, 12)
-
-
 @pytest.mark.parametrize(("sizes", "stride"), [((2,), 2**32 - 2), ((3,), 2**31 - 1), ((2, 2), 2**32 - 3)], ids=str)
 def test_the_last_element_that_a_number_of_32_bits_counts(sizes, stride):
     """A tensor may reach 2^32 - 1 elements far, and no further."""
@@ -67,6 +59,8 @@ def test_packed_strides(sizes, strides):
     assert (packed.strides, packed.element_strides) == (None, strides)
     assert packed.is_packed
     assert TensorDesc(FLOAT32, sizes, strides).is_packed
+    for strides in ((8, 1), (1, 2), (0, 1), (3, 2)):
+        assert not TensorDesc(FLOAT32, (2, 3), strides).is_packed
 
 
 @pytest.mark.parametrize("strides", [(3, 1, 1), (0, 1, 0), (9999, 1, 12345)])
@@ -76,32 +70,6 @@ def test_strides_of_dimensions_of_size_1_do_not_matter(strides):
     assert not desc.overlaps
     assert desc.minimum_size_in_bytes == 12
     assert desc.layout == TensorDesc(FLOAT32, (1, 3, 1)).layout
-
-
-@pytest.mark.parametrize("strides", [(8, 1), (1, 2), (0, 1), (3, 2)])
-def test_gaps_permutations_and_broadcasts_are_not_packed(strides):
-    assert not TensorDesc(FLOAT32, (2, 3), strides).is_packed
-
-
-def test_counts():
-    desc = TensorDesc(INT8, (2, 3, 4), (0, 4, 1))
-    assert (desc.rank, desc.element_count, desc.reach) == (3, 24, 12)
-
-
-@pytest.mark.parametrize(
-    "desc",
-    [
-        TensorDesc(FLOAT32, (1,)),
-        TensorDesc(FLOAT16, (2, 3), (3, 1)),
-        TensorDesc(DataType.INT4, [2, 3], [0, 1], 100),
-        TensorDesc(INT64, np.array([2, 3]), None, np.int64(1024)),
-        TensorDesc(1, (5,)),
-    ],
-)
-def test_repr_evaluates_to_an_equal_value(desc):
-    again = eval(repr(desc))
-    assert again == desc
-    assert hash(again) == hash(desc)
 
 
 def test_prints_as_it_is_written():
@@ -125,21 +93,12 @@ def test_equal_for_equal_fields_only():
     assert len({desc, *others}) == 5
 
 
-@pytest.mark.parametrize("field", ["data_type", "sizes", "strides", "total_tensor_size_in_bytes"])
-def test_is_frozen(field):
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(TensorDesc(FLOAT32, (2, 3)), field, None)
-
-
-def test_pickles_and_copies():
-    desc = TensorDesc(FLOAT16, (2, 3), (8, 1), 64)
-    assert pickle.loads(pickle.dumps(desc)) == desc == copy.deepcopy(desc)
-
-
 def test_fields_become_plain_integers():
-    desc = TensorDesc(np.int32(1), np.array([2, 3], np.uint8), np.array([3, 1]), np.int64(24))
+    desc = TensorDesc(np.int32(1), np.array([2, 3], np.uint8), np.array([0, 1]), np.int64(1000))
     assert desc.data_type is FLOAT32
     assert {type(n) for n in (*desc.sizes, *desc.strides, desc.total_tensor_size_in_bytes)} == {int}
+    assert (desc.rank, desc.element_count, desc.reach) == (2, 6, 3)
+    assert (desc.size_in_bytes, desc.minimum_size_in_bytes) == (1000, 12)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +106,7 @@ def test_fields_become_plain_integers():
     [
         (np.zeros((2, 3), np.float32), TensorDesc(FLOAT32, (2, 3))),
         (np.zeros((2, 3), ">f2"), TensorDesc(FLOAT16, (2, 3))),
+        (np.zeros((1, 3, 1), np.float32)[:, :, ::-1], TensorDesc(FLOAT32, (1, 3, 1))),
         (np.zeros((3, 2), np.float32).T, TensorDesc(FLOAT32, (2, 3), (1, 2))),
         (np.zeros((4, 6), np.int8)[::2, ::3], TensorDesc(INT8, (2, 2), (12, 3))),
         (np.broadcast_to(np.float32(0), (2, 3)), TensorDesc(FLOAT32, (2, 3), (0, 0))),
@@ -156,10 +116,6 @@ def test_fields_become_plain_integers():
 )
 def test_of_an_array(array, expected):
     assert TensorDesc.of(array) == expected
-
-
-def test_of_an_array_without_gaps_has_no_strides():
-    assert TensorDesc.of(np.zeros((1, 3, 1), np.float32)[:, :, ::-1]).strides is None
 
 
 def test_of_describes_where_the_elements_lie():

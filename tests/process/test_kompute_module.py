@@ -48,11 +48,6 @@ def install(monkeypatch, tmp_path):
     sys.modules.pop("kp", None)
 
 
-def refused(problem: str) -> None:
-    with pytest.raises(DeviceError, match=rf"^DMLGPU_KOMPUTE asks for the package kp 0\.9\.0, which {problem}"):
-        kompute_module.kompute()
-
-
 @pytest.mark.parametrize("wanted", ["", "dmlgpu_kp", " DMLGPU_KP "])
 def test_kp_is_not_even_imported_where_nobody_asks_for_it(install, monkeypatch, wanted):
     install("raise SystemExit('imported')", "0.9.0")
@@ -61,9 +56,6 @@ def test_kp_is_not_even_imported_where_nobody_asks_for_it(install, monkeypatch, 
     monkeypatch.setitem(sys.modules, "dmlgpu_kp", None)
     with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp .* Install dmlgpu-kp 0\.9\.0\.post8 as in docs"):
         kompute_module.kompute()
-
-
-def test_another_module_is_not_imported_at_all(monkeypatch):
     monkeypatch.setenv("DMLGPU_KOMPUTE", "this")
     with pytest.raises(SettingError, match=r"^DMLGPU_KOMPUTE: 'this' is not allowed; allowed are dmlgpu_kp, kp$"):
         kompute_module.kompute()
@@ -77,29 +69,26 @@ def test_the_right_kp(install):
     assert kompute._new_tensor(SimpleNamespace(tensor_t=lambda *given: given), 3, "host")[1:] == ("host",)
 
 
-@pytest.mark.parametrize("version", ["0.8.1", "0.9.1", "0.9.0.post8"])
-def test_another_version_is_not_even_imported(install, version):
-    install("raise SystemExit('imported')", version)
-    refused(f"is version {re.escape(version)}$")
-
-
-def test_a_module_that_is_no_package(install):
-    install("raise SystemExit('imported')", None)
-    refused("is not installed$")
-
-
 MISSING = [*kompute_module.NAMES, *(f"{name}.{part}" for name, parts in kompute_module.NAMES.items() for part in parts)]
 
 
-@pytest.mark.parametrize("name", MISSING)
-def test_kp_that_lacks_a_name(install, name):
-    install(f"{COMPLETE}\ndel {name}", "0.9.0")
-    refused("lacks some of the names of that version$")
-
-
-def test_kp_that_does_not_load(install):
-    install("raise ImportError('libvulkan.so.1')", "0.9.0")
-    refused(r"cannot be loaded: libvulkan\.so\.1$")
+@pytest.mark.parametrize(
+    ("program", "version", "problem"),
+    [
+        # Another version is not even imported.
+        *(
+            ("raise SystemExit('imported')", v, f"is version {re.escape(v)}$")
+            for v in ("0.8.1", "0.9.1", "0.9.0.post8")
+        ),
+        ("raise SystemExit('imported')", None, "is not installed$"),
+        *((f"{COMPLETE}\ndel {name}", "0.9.0", "lacks some of the names of that version$") for name in MISSING),
+        ("raise ImportError('libvulkan.so.1')", "0.9.0", r"cannot be loaded: libvulkan\.so\.1$"),
+    ],
+)
+def test_another_kp_is_refused(install, program, version, problem):
+    install(program, version)
+    with pytest.raises(DeviceError, match=rf"^DMLGPU_KOMPUTE asks for the package kp 0\.9\.0, which {problem}"):
+        kompute_module.kompute()
 
 
 @pytest.mark.parametrize("last", ["", "\ndel Manager", "\nimport that_is_missing"])
@@ -254,28 +243,24 @@ def sources(recipe, monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_headers_of_a_python_that_is_not_here(recipe, sources):
+def test_headers_of_a_python_that_is_not_here(recipe, sources, monkeypatch):
     include = sources / "toolchain/python3.98/Python-3.98.1/Include"
     assert recipe.headers_of_sources("3.98") == recipe.Python("3.98", include)
     assert (include / "Python.h").exists()
     lines = (sources / "sources.list").read_text().splitlines()
     key = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
     assert lines == [f"deb-src {key} {address} toy main" for address in ("one:", "two:")]
-
-
-def test_sources_of_python_that_cannot_be_had(recipe, sources, monkeypatch):
+    # Those that are not pinned, and those that cannot be had.
+    monkeypatch.setattr(recipe, "TOOLCHAIN", sources / "another")
+    content = (sources / "python.tar").read_bytes()
+    (sources / "python.tar").write_bytes(content + b"more")
+    with pytest.raises(SystemExit, match=r"Debian's python\.tar is not that of pythons\.txt"):
+        recipe.headers_of_sources("3.98")
     assert recipe.headers_of_sources("3.99") is None
-    (sources / "python.tar").rename(sources / "other.tar")
+    (sources / "python.tar").unlink()
     assert recipe.headers_of_sources("3.98") is None
     monkeypatch.setenv("PATH", "")
     assert recipe.headers_of_sources("3.98") is None
-
-
-def test_other_sources_of_python_than_those_that_are_pinned(recipe, sources):
-    with (sources / "python.tar").open("ab") as file:
-        file.write(b"more")
-    with pytest.raises(SystemExit, match=r"Debian's python\.tar is not that of pythons\.txt"):
-        recipe.headers_of_sources("3.98")
 
 
 def test_one_pyconfig_for_all_pythons():
