@@ -1,5 +1,6 @@
 """Profiles: what is timed, what lies in what, and that a profile changes nothing else."""
 
+import contextlib
 import json
 import sys
 import threading
@@ -288,12 +289,6 @@ def test_one_profile_at_a_time(either):
     assert kinds(profile)["call"] == 2
 
 
-def test_two_devices_have_a_profile_each(driver):
-    with Device(driver.index) as one, Device(driver.index) as other, one.profile() as first, other.profile() as second:
-        argmax(X, device=one)
-    assert (kinds(first)["call"], kinds(second)["call"]) == (1, 0)
-
-
 def test_an_exception_ends_a_profile(either):
     operator, tensor = either.compile(ROWS), either.tensor(X)
     with pytest.raises(DescriptorError), either.profile() as profile:  # noqa: PT012
@@ -306,14 +301,15 @@ def test_an_exception_ends_a_profile(either):
     assert kinds(profile)["call"] == 1
 
 
-def test_a_closed_device(driver):
+@pytest.mark.parametrize("in_a_batch", [False, True])
+def test_a_closed_device(driver, in_a_batch):
     device = Device(driver.index)
-    with device.profile() as profile:
-        argmax(X, 1, device=device)
+    with device.profile() as profile, device.batch() if in_a_batch else contextlib.nullcontext():
+        device.compile(ROWS)(device.tensor(X))
         device.close()
         memory = profile.memory
     assert profile.memory == memory
-    assert kinds(profile)["dispatch"] == 1
+    assert (kinds(profile)["call"], kinds(profile)["dispatch"]) == (1, not in_a_batch)
     assert profile.peak_bytes > 0
     check_trace(profile)
     with pytest.raises(DeviceError, match=r"is closed$"):
@@ -321,21 +317,16 @@ def test_a_closed_device(driver):
 
 
 def test_a_lost_device(driver, kp):
-    device = Device(driver.index)
-    operator = device.compile(ROWS)
-    kp.before = lambda: True
-    with pytest.raises(DeviceLostError), device.profile() as profile:
-        operator(X)
+    with Device(driver.index) as other, other.profile() as of_other:
+        device = Device(driver.index)
+        operator = device.compile(ROWS)
+        kp.before = lambda: True
+        with pytest.raises(DeviceLostError), device.profile() as profile:
+            operator(X)
+        kp.before = bool
     assert (kinds(profile)["call"], kinds(profile)["dispatch"]) == (1, 0)
+    assert kinds(of_other)["call"] == 0
     check_trace(profile)
-
-
-def test_closing_a_device_in_a_batch_of_a_profile(driver):
-    device = Device(driver.index)
-    with device.profile() as profile, device.batch():
-        device.compile(ROWS)(device.tensor(X))
-        device.close()
-    assert (kinds(profile)["call"], kinds(profile)["dispatch"]) == (1, 0)
 
 
 # Threads
@@ -407,9 +398,6 @@ def test_memory_and_its_peak(either):
     assert times == sorted(times)
     assert f"at most {profile.peak_bytes:,}; tensors use {end.tensor_bytes:,} of them" in str(profile)
     assert kept.numpy().tolist() == X.tolist()
-
-
-def test_workspaces_count(either):
     operator, tensor = either.compile(LONG), either.tensor(LONG_X)
     with either.profile() as profile:
         operator(tensor)
@@ -518,7 +506,7 @@ EVENTS = (
 )
 
 
-def test_own_times_add_up():
+def test_own_times_add_up_and_dispatches_of_an_operator_are_a_row():
     assert kind_rows(EVENTS) == [
         ("call", "2", "1400.000", "500.000", "35.7%"),
         ("upload", "1", "100.000", "100.000", "7.1%"),
@@ -527,9 +515,6 @@ def test_own_times_add_up():
         ("dispatch", "3", "500.000", "500.000", "35.7%"),
     ]
     assert kind_rows(()) == []
-
-
-def test_dispatches_of_an_operator_are_a_row():
     assert run_rows(EVENTS) == [
         ("upload", "array to view", "1", "100.000", "100.000", "100.000", "100.000", "40.00", ""),
         ("dispatch", "rows", "2", "400.000", "200.000", "100.000", "300.000", "5.00", ROWS.summary),

@@ -342,7 +342,7 @@ def test_cache_is_shown_and_cleared(either):
     assert either.cache_info().buffer_bytes == either.cache_info().tensor_bytes == 0
 
 
-def test_cache_of_the_functions(driver, monkeypatch):
+def test_cache_of_the_functions(driver, fresh, monkeypatch):
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
     dmlgpu.clear_cache()
     argmax(X)
@@ -351,9 +351,6 @@ def test_cache_of_the_functions(driver, monkeypatch):
     dmlgpu.clear_cache()
     assert dmlgpu.cache_info().operators == dmlgpu.cache_info().buffer_bytes == 0
     assert has_maxima(argmax(X, 1))
-
-
-def test_cache_of_a_device_that_is_named(fresh):
     argmax(X, device=fresh)
     assert dmlgpu.cache_info(device=fresh) == fresh.cache_info()
     dmlgpu.clear_cache(device=fresh)
@@ -450,63 +447,33 @@ def test_one_tensor_for_many_calls_of_a_batch(either, counts):
     assert len({result.bytes().tobytes() for result in results}) == 1
 
 
-def test_a_large_tensor_between_calls_waits_for_the_first(either, counts):
-    x = np.random.default_rng(0).standard_normal((1, 1, 200, 200), dtype=np.float32)
-    pool = either.compile(pool_desc(FLOAT32, x.shape, (2, 2), indices=None))
-    rows = either.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 1, 199, 199), [3]))
-    tensor = either.tensor(x)
-    counts.clear()
-    with either.batch():
-        result = rows(pool(tensor))
-    assert (counts["submissions"], counts["barriers"]) == (1, 1)
-    pooled = np.lib.stride_tricks.sliding_window_view(x, (2, 2), (2, 3)).max((4, 5))
-    assert result.numpy().reshape(-1).tolist() == pooled.argmax(3).reshape(-1).tolist()
-
-
-def test_outputs_written_twice_hold_the_last(either):
+def test_what_is_written_twice_or_after_it_was_read(either):
     operator, target = either.compile(ROWS), either.tensor(np.zeros((20, 1), np.uint32))
-    first, second = either.tensor(-X), either.tensor(X)
+    pool = either.compile(pool_desc(FLOAT32, (1, 1, 20, 30), (1, 1), indices=None))
+    x = X.reshape(1, 1, 20, 30)
+    a, b, first, second = map(either.tensor, (x, -x, -X, X))
     with either.batch():
         operator(first, out=target)
         operator(second, out=target)
-    assert has_maxima(target)
-
-
-def test_an_input_may_be_overwritten_after_it_was_read(either):
-    pool = either.compile(pool_desc(FLOAT32, (1, 1, 20, 30), (1, 1), indices=None))
-    x = X.reshape(1, 1, 20, 30)
-    a, b = either.tensor(x), either.tensor(-x)
-    with either.batch():
         kept = pool(a)
         pool(b, out=a)
         moved = pool(a)
+    assert has_maxima(target)
     assert kept.numpy().tolist() == x.tolist()
     assert a.numpy().tolist() == moved.numpy().tolist() == (-x).tolist()
 
 
-def test_reading_in_a_batch(any_device):
-    operator, tensor = any_device.compile(ROWS), any_device.tensor(X)
+@pytest.mark.parametrize("verified", ["0", "1"])
+def test_reading_in_a_batch(any_device, monkeypatch, verified):
+    monkeypatch.setenv("DMLGPU_VERIFY", verified)
+    rows, columns = map(any_device.compile, (ROWS, COLUMNS))
     with any_device.batch():
-        assert has_maxima(operator(tensor))
-        assert has_maxima(operator(-X), -X)
-        later = operator(tensor)
-        assert later.bytes().view(np.uint32).tolist() == X.argmax(1).tolist()
-
-
-def test_arrays_in_a_batch(either):
-    rows, columns = map(either.compile, (ROWS, COLUMNS))
-    with either.batch():
         assert has_maxima(rows(X))
         assert has_maxima(columns(-X), -X, 0)
-        later = rows(either.tensor(-X))
-    assert has_maxima(later, -X)
-
-
-def test_verified_calls_in_a_batch(any_device, monkeypatch):
-    monkeypatch.setenv("DMLGPU_VERIFY", "1")
-    with any_device.batch():
-        result = any_device.compile(ROWS)(any_device.tensor(X))
-    assert has_maxima(result)
+        assert has_maxima(rows(any_device.tensor(X)))
+        later, last = rows(any_device.tensor(X)), rows(any_device.tensor(-X))
+        assert later.bytes().view(np.uint32).tolist() == X.argmax(1).tolist()
+    assert has_maxima(last, -X)
 
 
 def test_an_exception_in_a_batch_leaves_what_was_called(either):
@@ -527,14 +494,10 @@ def test_batches_nest(fresh, counts):
             inner = operator(tensor)
         assert counts["submissions"] == 0
         outer = operator(tensor)
+    with fresh.batch():
+        pass  # submits nothing
     assert counts["submissions"] == 1
     assert inner.numpy().tolist() == outer.numpy().tolist()
-
-
-def test_an_empty_batch_submits_nothing(fresh, counts):
-    with fresh.batch():
-        pass
-    assert counts["submissions"] == 0
 
 
 def test_tensors_dropped_in_a_batch_live_until_it_is_computed(any_device):

@@ -136,11 +136,15 @@ def test_help_says_what_words_mean(command, words, help_of):
     assert {re.split(" {2,}", line)[1] for line in meanings.splitlines()} >= words
 
 
-def test_version(capsys):
+def test_version_and_what_argparse_takes(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out == f"dmlgpu {dmlgpu.__version__}\n"
     assert re.fullmatch(r"\d+\.\d+\.\d+", dmlgpu.__version__)
+    for argument in ("--vers", "-h"):
+        with contextlib.suppress(SystemExit):
+            assert main([argument]) == 0
+        assert capsys.readouterr().err == ""
 
 
 WRONG_ARGUMENTS = {
@@ -176,18 +180,6 @@ def test_wrong_arguments_exit_with_2(line, says, capsys):
     assert said(says, error)
 
 
-@pytest.mark.parametrize("arguments", [["--vers"], ["-h"]])
-def test_what_argparse_takes_stays(arguments, capsys):
-    with contextlib.suppress(SystemExit):
-        assert main(arguments) == 0
-    assert capsys.readouterr().err == ""
-
-
-def test_runs_as_a_module():
-    run = subprocess.run([sys.executable, "-m", "dmlgpu", "devices", "--json"], capture_output=True, check=True)
-    assert json.loads(run.stdout) == [json.loads(json.dumps(info.as_dict())) for info in dmlgpu.devices()]
-
-
 @pytest.mark.parametrize("command", CALLS)
 def test_without_rich_it_names_the_extra(command, file, monkeypatch, capsys):
     hide(monkeypatch, "rich")
@@ -195,19 +187,20 @@ def test_without_rich_it_names_the_extra(command, file, monkeypatch, capsys):
     assert capsys.readouterr().err == "dmlgpu: rich is not installed: pip install dmlgpu[cli]\n"
 
 
-def test_json_needs_no_rich(monkeypatch, capsys):
-    hide(monkeypatch, "rich")
-    assert main(["devices", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(ModuleNotFoundError("No module named 'nonsense'", name="nonsense"), None), (KeyboardInterrupt(), 130)],
+    ids=["another module", "Ctrl-C"],
+)
+def test_an_error_of_a_command(monkeypatch, error, outcome):
+    """Any other missing module is a bug."""
 
-
-def test_any_other_missing_module_is_a_bug(monkeypatch):
     def fail():
-        raise ModuleNotFoundError("No module named 'nonsense'", name="nonsense")
+        raise error
 
     monkeypatch.setattr(cli, "devices", fail)
-    with pytest.raises(ModuleNotFoundError, match="nonsense"):
-        main(["devices"])
+    with pytest.raises(ModuleNotFoundError, match="nonsense") if outcome is None else contextlib.nullcontext():
+        assert main(["devices"]) == outcome
 
 
 def test_no_driver(monkeypatch, tmp_path, capsys):
@@ -217,14 +210,6 @@ def test_no_driver(monkeypatch, tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("dmlgpu: no usable Vulkan device; drivers come from VK_DRIVER_FILES=")
     assert error.count("\n") == 1
-
-
-def test_interrupt(monkeypatch):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "devices", interrupt)
-    assert main(["devices"]) == 130
 
 
 # What commands refuse. Lines are the arguments of `dmlgpu`.
@@ -310,15 +295,7 @@ REFUSED = {
     "stream max_pooling x.npy window_size=2:2": "max_pooling.window_size: '2:2' ... integers between commas\n",
     **{
         f"stream argmax x.npy {argument}": f"argmax: '{argument}' ... axis, keepdims, axis_direction, dtype\n"
-        for argument in (
-            "p=7",
-            "device=0",
-            "x=1",
-            "out=1",
-            "chunk_bytes=1",
-            "progress=1",
-            "=1",
-        )
+        for argument in ("p=7", "device=0", "x=1", "out=1", "chunk_bytes=1", "progress=1", "=1")
     },
     "stream reduce x.npy function=SUM exact=1": "reduce.exact: '1' ... TRUE, FALSE\n",
     "stream reduce x.npy": "reduce.function: ... required ... ARGMAX, ARGMIN",
@@ -440,10 +417,14 @@ def test_a_reader_that_goes_away_in_between(environment, tmp_path):
 # devices
 
 
-def test_devices_json_has_everything(capsys):
+def test_devices_json_has_everything(monkeypatch, capsys):
+    """Also as a module, and without rich."""
+    hide(monkeypatch, "rich")
     assert main(["devices", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [dmlgpu.DeviceInfo(**info | {"heaps": tuple(info["heaps"])}) for info in listed] == list(dmlgpu.devices())
+    run = subprocess.run([sys.executable, "-m", "dmlgpu", "devices", "--json"], capture_output=True, check=True)
+    assert json.loads(run.stdout) == listed
 
 
 def test_devices_table(monkeypatch, capsys):
@@ -505,13 +486,10 @@ def test_the_self_check_covers_every_operator_and_type():
             assert any(set(desc.dilations) != {1} for desc in descs)
 
 
-def test_samples_have_inputs_of_every_kind():
+def test_the_self_check_covers_the_special_values():
     first = {(case.operator, case.fills): case for case in cases.samples()}
     for case in first.values():
         assert [x.dtype for x in case.inputs()] == [tensor.data_type.numpy for tensor in case.desc.inputs]
-
-
-def test_the_self_check_covers_the_special_values():
     tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
     kinds = cases.fills_of(dmlgpu.ArgmaxOperatorDesc.of(tensor))
     assert kinds == (fills.special_without_nan, fills.any_bits, fills.few_nan)
@@ -520,6 +498,11 @@ def test_the_self_check_covers_the_special_values():
     assert np.any(np.signbit(ties) & (ties == 0))
     assert len(np.unique(any_bits.view(np.uint16))) > 5000
     assert 0 < np.count_nonzero(np.isnan(few_nan)) < 500
+    for data_type in ALL_TYPES:
+        limits = (np.finfo if data_type.is_float else np.iinfo)(data_type.numpy)
+        tensor = dmlgpu.TensorDesc(data_type, (1000,))
+        kind = cases.fills_of(dmlgpu.ArgmaxOperatorDesc.of(tensor))[0]
+        assert {limits.min, limits.max} <= set(fills.arranged(tensor, kind))
 
 
 def test_the_self_check_gives_operators_with_a_bound_other_values(monkeypatch):
@@ -533,14 +516,6 @@ def test_the_self_check_gives_operators_with_a_bound_other_values(monkeypatch):
     assert np.isfinite(normal).all()
     assert len(np.unique(normal)) > 1000
     assert 0 < np.count_nonzero(np.isinf(extremes)) < 100
-
-
-@pytest.mark.parametrize("data_type", ALL_TYPES, ids=lambda data_type: data_type.name)
-def test_the_self_check_covers_the_ends_of_each_type(data_type):
-    tensor = dmlgpu.TensorDesc(data_type, (1000,))
-    limits = np.finfo(data_type.numpy) if data_type.numpy.kind == "f" else np.iinfo(data_type.numpy)
-    kind = cases.fills_of(dmlgpu.ArgmaxOperatorDesc.of(tensor))[0]
-    assert {limits.min, limits.max} <= set(fills.arranged(tensor, kind))
 
 
 def test_verify(driver, few_checks, capsys):
@@ -792,17 +767,15 @@ def test_what_does_not_fit_the_device_is_refused_before_it_is_made(command, data
     assert re.match(r"dmlgpu: \d+ bytes do not fit on device ", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("Unable to allocate 9 GiB", "Unable to allocate 9 GiB"), ("", "out of memory on this machine")],
-)
-def test_what_does_not_fit_the_memory_is_no_traceback(monkeypatch, capsys, text, said):
-    def arranged(*_):
-        raise MemoryError(text)
+def test_what_does_not_fit_the_memory_is_no_traceback(monkeypatch, capsys):
+    for text in ("Unable to allocate 9 GiB", ""):
 
-    monkeypatch.setattr(fills, "arranged", arranged)
-    assert main(["profile", "--op", "argmax", "float32", "3"]) == 2
-    assert capsys.readouterr().err == f"dmlgpu: {said}\n"
+        def arranged(*_, text=text):
+            raise MemoryError(text)
+
+        monkeypatch.setattr(fills, "arranged", arranged)
+        assert main(["profile", "--op", "argmax", "float32", "3"]) == 2
+        assert capsys.readouterr().err == f"dmlgpu: {text or 'out of memory on this machine'}\n"
 
 
 # stream
@@ -839,20 +812,24 @@ def test_stream_writes_and_prints_results(file, words, expected, any_cpu, capsys
     assert capsys.readouterr().out.startswith(f"{result}\n")
 
 
-def test_stream_writes_two_results(file, any_cpu, capsys):
-    assert main(f"{TWO_RESULTS} values.npy indices.npy".split()) == 0
-    values, indices = dmlgpu.max_pooling(np.load(file), 2, output_indices=True)
-    np.testing.assert_array_equal(np.load("values.npy"), values)
-    np.testing.assert_array_equal(np.load("indices.npy"), indices)
-    assert len(capsys.readouterr().out.splitlines()) == 3
-
-
-def test_stream_writes_top_k(file, any_cpu, capsys):
-    words, files = "k=3 axis=1 mode=smallest", ["values.npy", "indices.npy"]
-    assert main(["stream", "top_k", "x.npy", *words.split(), "--output", *files]) == 0
-    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()[:2]] == files
-    for name, expected in zip(files, dmlgpu.top_k(np.load(file), 3, axis=1, mode="smallest"), strict=True):
-        np.testing.assert_array_equal(np.load(name), expected, strict=True)
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("top_k x.npy k=3 axis=1 mode=smallest", lambda x: dmlgpu.top_k(x, 3, axis=1, mode="smallest")),
+        (
+            "max_pooling x.npy window_size=2 output_indices=True",
+            lambda x: dmlgpu.max_pooling(x, 2, output_indices=True),
+        ),
+    ],
+    ids=["top_k", "max_pooling"],
+)
+def test_stream_writes_two_results(file, any_cpu, capsys, words, expected):
+    files = ["values.npy", "indices.npy"]
+    assert main(["stream", *words.split(), "--output", *files]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert ([line.partition(":")[0] for line in lines[:2]], len(lines)) == (files, 3)
+    for name, y in zip(files, expected(np.load(file)), strict=True):
+        np.testing.assert_array_equal(np.load(name), y, strict=True)
 
 
 def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeypatch, capsys):
