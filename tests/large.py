@@ -18,19 +18,7 @@ from typing import Any
 import numpy as np
 
 import dmlgpu
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    AveragePooling1OperatorDesc,
-    AveragePoolingGradOperatorDesc,
-    LpPooling1OperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    MaxUnpoolingOperatorDesc,
-    OperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    TensorDesc,
-)
+from dmlgpu import AveragePooling1OperatorDesc, AveragePoolingGradOperatorDesc, MaxUnpoolingOperatorDesc, TensorDesc
 from dmlgpu.comparison import check_outputs
 from dmlgpu.descriptors.tensor import Array
 from dmlgpu.runtime.tuning import device_limits
@@ -82,7 +70,7 @@ def with_nan(dtype: np.dtype[Any], count: int) -> Array:
 class Large:
     """An operator, what its input is filled with, and whether `make test` computes it."""
 
-    desc: OperatorDesc
+    desc: dmlgpu.OperatorDesc
     fill: Callable[[np.dtype[Any], int], Array] = small
     short: bool = False
 
@@ -96,12 +84,14 @@ class Large:
         return tuple(arrays)
 
 
-def reduce_desc(function: ReduceFunction, data_type: Any, sizes: Any, axes: Any, strides: Any = None) -> OperatorDesc:
-    return ReduceOperatorDesc.of(function, TensorDesc(data_type, sizes, strides), axes)
+def reduce_desc(
+    function: dmlgpu.ReduceFunction, data_type: Any, sizes: Any, axes: Any, strides: Any = None
+) -> dmlgpu.OperatorDesc:
+    return dmlgpu.ReduceOperatorDesc.of(function, TensorDesc(data_type, sizes, strides), axes)
 
 
 def cases() -> list[Large]:
-    argmax, argmin, f = ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceFunction
+    argmax, argmin, f = dmlgpu.ArgmaxOperatorDesc, dmlgpu.ArgminOperatorDesc, dmlgpu.ReduceFunction
     found = [
         # What was wrong: loops of short lines, of a transposed view, of partials; many outputs.
         Large(reduce_desc(f.SUM, FLOAT32, (33, 130000, 3), (0, 2)), short=True),
@@ -145,13 +135,13 @@ def cases() -> list[Large]:
     window = {"window_size": (3, 5), "strides": (2, 3), "start_padding": (1, 2), "end_padding": (1, 1)}
     plane = TensorDesc(FLOAT32, (2, 3, 2401, 2501))
     found.append(Large(AveragePooling1OperatorDesc.of(plane, include_padding=True, **window)))
-    found.append(Large(LpPooling1OperatorDesc.of(plane, p=3, **window)))
+    found.append(Large(dmlgpu.LpPooling1OperatorDesc.of(plane, p=3, **window)))
     found.append(
         Large(AveragePooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 6001, 6003)), (90, 91), strides=(2900, 2901)))
     )
     pooled = TensorDesc(FLOAT32, (2, 3, 1201, 834))
     found.append(Large(AveragePoolingGradOperatorDesc.of(pooled, output_sizes=plane.sizes, **window)))
-    found.append(Large(MaxPoolingGradOperatorDesc.of(plane, **window), peaks))
+    found.append(Large(dmlgpu.MaxPoolingGradOperatorDesc.of(plane, **window), peaks))
     found.append(
         Large(
             AveragePoolingGradOperatorDesc.of(

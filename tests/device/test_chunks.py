@@ -9,18 +9,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    AveragePooling1OperatorDesc,
-    AxisDirection,
-    DescriptorError,
-    LpPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    TopK1OperatorDesc,
-)
+from dmlgpu import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc, ReduceFunction
 from dmlgpu.call import Operand, arg, pooled, reduced, top_k
 from dmlgpu.chunks.pooling import Pooling
 from dmlgpu.chunks.reduction import Reduction
@@ -131,7 +120,7 @@ def test_values_of_any_chunks(function, device):
             shape = choose.choice([(37,), (9, 10), (4, 5, 6), (2, 3, 4, 5), (3, 2, 2, 3, 4)])
             axes = axes_of(shape, choose)
             x = numbers(rng, data_type.numpy, shape, function)
-            desc = ReduceOperatorDesc.of(function, x, axes, output_data_type=index_type(function))
+            desc = dmlgpu.ReduceOperatorDesc.of(function, x, axes, output_data_type=index_type(function))
             reduction = reduction_of(shape, x.dtype, function, axes, keepdims=True)
             got = merged(reduction, x, sizes_of(shape, choose), choose, device)
             (expected,), (bound,) = reference(desc, x), bounds(desc, x)
@@ -153,8 +142,8 @@ def test_values_of_any_chunks(function, device):
             assert ((off <= bound + more) | (got == expected) | np.isinf(bound)).all()
 
 
-@pytest.mark.parametrize("direction", AxisDirection, ids=lambda direction: direction.name)
-@pytest.mark.parametrize("kind", [ArgmaxOperatorDesc, ArgminOperatorDesc])
+@pytest.mark.parametrize("direction", dmlgpu.AxisDirection, ids=lambda direction: direction.name)
+@pytest.mark.parametrize("kind", [dmlgpu.ArgmaxOperatorDesc, dmlgpu.ArgminOperatorDesc])
 def test_ties_of_any_chunks(kind, direction, device):
     rng, choose = np.random.default_rng(3), random.Random(direction.value)
     for dtype in ("float32", "float16", "float64", "uint8", "int64", "bool") * 5:
@@ -177,8 +166,8 @@ def test_top_k_of_any_chunks(mode, device):
         reduction = top_k_of(shape, x.dtype, k, axis, mode)
         got = all_merged(reduction, x, sizes_of(shape, choose), choose, device)
         seen = x.view(np.uint8) if dtype == "bool" else x
-        direction = AxisDirection.DECREASING if mode == "largest" else AxisDirection.INCREASING
-        values, indices = reference(TopK1OperatorDesc.of(seen, k, axis, direction), seen)
+        direction = dmlgpu.AxisDirection.DECREASING if mode == "largest" else dmlgpu.AxisDirection.INCREASING
+        values, indices = reference(dmlgpu.TopK1OperatorDesc.of(seen, k, axis, direction), seen)
         assert [each.dtype for each in got] == [x.dtype, np.int64]
         np.testing.assert_array_equal(bits(got[0]), bits(values))
         np.testing.assert_array_equal(got[1], indices)
@@ -192,7 +181,7 @@ def test_bits_of_the_first_of_equal_elements(function, device):
         axes = axes_of(x.shape, choose)
         reduction = reduction_of(x.shape, x.dtype, function, axes, keepdims=True)
         got = merged(reduction, x, sizes_of(x.shape, choose), choose, device)
-        (expected,) = reference(ReduceOperatorDesc.of(function, x, axes), x)
+        (expected,) = reference(dmlgpu.ReduceOperatorDesc.of(function, x, axes), x)
         np.testing.assert_array_equal(bits(got), bits(expected))
 
 
@@ -212,7 +201,7 @@ def test_bits_of_the_first_of_equal_elements(function, device):
 def test_more_outputs_of_a_chunk_than_numpy_buffers(function, shape, axes, sizes, device):
     """NumPy takes 8,192 elements at a time."""
     x = np.random.default_rng(function.value).integers(0, 256, shape, np.uint8)
-    (expected,) = reference(ReduceOperatorDesc.of(function, x, axes, output_data_type=index_type(function)), x)
+    (expected,) = reference(dmlgpu.ReduceOperatorDesc.of(function, x, axes, output_data_type=index_type(function)), x)
     for keepdims, order in (False, "C"), (True, "F"):
         x = np.asarray(x, order=order)
         reduction = reduction_of(shape, x.dtype, function, axes, keepdims=keepdims)
@@ -345,7 +334,7 @@ def test_poolings_of_any_blocks(kind, device):
 
 def test_indices_beyond_32_bits(device):
     shape = (1 << 18, 3, 1 << 17)  # 2^36.6 elements
-    reduction = indices_of(ArgmaxOperatorDesc, shape, "uint8", axis=(0, 2))
+    reduction = indices_of(dmlgpu.ArgmaxOperatorDesc, shape, "uint8", axis=(0, 2))
     chunk = np.zeros((2, 3, 4), np.uint8)
     chunk[1, :, 2] = 9
     partial = reduction.partial(chunk, ((1 << 18) - 2, 0, 5), device)
@@ -369,13 +358,13 @@ def test_indices_beyond_32_bits(device):
 @pytest.mark.parametrize(("dtype", "most"), [("int32", 1 << 31), ("uint32", 1 << 32)], ids=["INT32", "UINT32"])
 def test_types_of_indices_hold_them(dtype, most):
     def of(count):
-        return indices_of(ArgminOperatorDesc, (2, count // 2), "uint8", output=dtype)
+        return indices_of(dmlgpu.ArgminOperatorDesc, (2, count // 2), "uint8", output=dtype)
 
     assert of(most).dtypes == (np.dtype(dtype),)
     allowed = "INT64, UINT64, UINT32" if dtype == "int32" else "INT64, UINT64"
     words = f"{dtype.upper()} cannot hold the index of {most + 2} reduced elements; allowed are {allowed}"
     refuses(rf"^ArgminOperatorDesc.output_tensor.data_type: {words}$", of, most + 2)
-    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc.output_tensor.data_type: "):
+    with pytest.raises(dmlgpu.DescriptorError, match=r"^ReduceOperatorDesc.output_tensor.data_type: "):
         reduction_of((2, most // 2 + 1), "uint8", ReduceFunction.ARGMAX, dtype=dtype)
 
 
@@ -404,7 +393,7 @@ def test_types_of_indices_of_pooling_hold_them():
 )
 def test_arguments_are_checked_as_those_of_the_functions(arguments):
     x = np.ones((3, 4), np.float32)
-    with pytest.raises(DescriptorError) as expected:
+    with pytest.raises(dmlgpu.DescriptorError) as expected:
         dmlgpu.argmax(x, **arguments)
     # Sizes are not those of the array there.
     refuses(f"^{re.escape(str(expected.value).partition(';')[0])}(;|$)", dmlgpu.argmax, dmlgpu.chunked(x), **arguments)
@@ -440,7 +429,7 @@ def test_a_plane_may_be_larger_than_a_tensor():
 def test_they_travel_to_other_processes(device):
     for each in (
         reduction_of((4, 5), "float16", ReduceFunction.MULTIPLY, axis=0),
-        indices_of(ArgmaxOperatorDesc, (4, 5), "int8"),
+        indices_of(dmlgpu.ArgmaxOperatorDesc, (4, 5), "int8"),
         top_k_of((4, 5), "int8", 3, 1),
         pooling_of(LpPooling1OperatorDesc, (4, 5), "float32", 2, p=3),
     ):

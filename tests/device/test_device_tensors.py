@@ -12,16 +12,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    MaxPooling2OperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    TensorDesc,
-    argmax,
-    argmin,
-    max_pooling,
-)
+from dmlgpu import ArgmaxOperatorDesc, MaxPooling2OperatorDesc, TensorDesc, argmax, argmin, max_pooling
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime import compiled
 from dmlgpu.runtime.tensor import _ON_DEVICE
@@ -275,7 +266,9 @@ def test_views_keep_the_segments_of_the_shape_that_the_memory_was_made_for(drive
     # The maximum along an axis of one element is a copy.
     for made, written in itertools.product(((1, 10, 448), (1, *shape)), repeat=2):
         out = device.tensor(np.zeros(made, np.float32)).reshape(*written)
-        device.compile(ReduceOperatorDesc.of(ReduceFunction.MAX, out, (0,)))(view.reshape(*written), out=out)
+        device.compile(dmlgpu.ReduceOperatorDesc.of(dmlgpu.ReduceFunction.MAX, out, (0,)))(
+            view.reshape(*written), out=out
+        )
         assert np.array_equal(out.numpy(), x.reshape(written))
 
 

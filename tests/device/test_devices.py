@@ -10,21 +10,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    DescriptorError,
-    Device,
-    DeviceError,
-    ExecutionFlags,
-    OutOfMemoryError,
-    ReduceOperatorDesc,
-    TensorDesc,
-    argmax,
-    argmin,
-    explain,
-    verify,
-)
+import dmlgpu
+from dmlgpu import ArgmaxOperatorDesc, DescriptorError, Device, DeviceError, OutOfMemoryError, TensorDesc, verify
 from dmlgpu.runtime import spirv
 from dmlgpu.runtime.tuning import device_limits
 from dmlgpu.testing.cases import CASES, FLOAT32, INT32, POOLED_STRIDED, STRIDED_ARGS, UINT8, UINT32, arg_desc, pool_desc
@@ -68,7 +55,7 @@ def test_out_is_written_and_returned(any_device):
 
 
 def test_the_same_bits_every_time(any_device):
-    for desc in (arg_desc(ArgminOperatorDesc, FLOAT32, (20, 25), [0]), pool_desc(FLOAT32, (2, 2, 9, 9), (3, 3))):
+    for desc in (arg_desc(dmlgpu.ArgminOperatorDesc, FLOAT32, (20, 25), [0]), pool_desc(FLOAT32, (2, 2, 9, 9), (3, 3))):
         x = any_bits(np.dtype(np.float32), desc.input_tensor.element_count).reshape(desc.input_tensor.sizes)
         operator, tensor = any_device.compile(desc), any_device.tensor(x)
         results = {
@@ -100,7 +87,7 @@ def test_operator_prints_what_and_where_it_is(device):
     operator = device.compile(ARGMAX)
     assert repr(operator) == f"<dmlgpu.CompiledOperator {ARGMAX} on device {device.info.index}: {device.info.name}>"
     assert (operator.desc, operator.device) == (ARGMAX, device)
-    assert explain(ARGMAX, device=device) is operator.plan
+    assert dmlgpu.explain(ARGMAX, device=device) is operator.plan
 
 
 @pytest.mark.parametrize(("kind", "groups"), [("cpu", 12), ("discrete", 4096), ("integrated", 4096)])
@@ -211,13 +198,12 @@ def test_device_tensor_of_another_device(device, lowered):
         assert f"on device {one.info.index}: " in repr(tensor)
         for value, call in (
             (tensor, partial(operator, tensor)),
-            (tensor, partial(argmax, tensor, device=one)),
-            (tensor, partial(argmin, tensor, device=one)),
+            (tensor, partial(dmlgpu.argmax, tensor, device=one)),
+            (tensor, partial(dmlgpu.argmin, tensor, device=one)),
             (out, partial(operator, ROWS, out=out)),
         ):
             with raises(
-                DeviceError,
-                f"{value.description} is on another device than {one!r}: the same one, opened another time",
+                DeviceError, f"{value.description} is on another device than {one!r}: the same one, opened another time"
             ):
                 call()
 
@@ -330,11 +316,7 @@ def test_a_buffer_of_any_size_is_refused_at_once(fresh, kp, total):
     source, x = TensorDesc(UINT8, (8,), None, total), np.zeros(8, np.uint8)
     desc = ArgmaxOperatorDesc(source, TensorDesc(UINT32, (1,)), (0,))
     before = fresh.cache_info().buffer_bytes
-    for call in (
-        lambda: fresh.compile(desc),
-        lambda: verify(desc, x, device=fresh),
-        lambda: fresh.tensor(x, source),
-    ):
+    for call in (lambda: fresh.compile(desc), lambda: verify(desc, x, device=fresh), lambda: fresh.tensor(x, source)):
         with without_asking(kp), pytest.raises(OutOfMemoryError, match=r"^\d+ bytes do not fit on device "):
             call()
     assert fresh.cache_info().buffer_bytes == before
@@ -426,9 +408,9 @@ def test_staged_upload_keeps_the_rest_of_a_tensor(staged):
 
 def test_what_a_device_supports(device):
     source = TensorDesc(FLOAT32, (3, 4))
-    desc = ReduceOperatorDesc.of("log_sum_exp", source)
+    desc = dmlgpu.ReduceOperatorDesc.of("log_sum_exp", source)
     assert device.supports(desc)
-    exact = device.supports(desc, flags=ExecutionFlags.EXACT_SUMS)
+    exact = device.supports(desc, flags=dmlgpu.ExecutionFlags.EXACT_SUMS)
     assert not exact
     assert exact.why_not.startswith("ReduceOperatorDesc.function: LOG_SUM_EXP is not supported with EXACT_SUMS")
 

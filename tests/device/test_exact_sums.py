@@ -9,23 +9,15 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import (
-    AveragePooling1OperatorDesc,
-    DescriptorError,
-    ExecutionFlags,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    TensorDesc,
-    VerificationError,
-)
+from dmlgpu import AveragePooling1OperatorDesc, DescriptorError, ReduceOperatorDesc, TensorDesc, VerificationError
 from dmlgpu.comparison import check_outputs
 from dmlgpu.descriptors.reduction import ExactSquaresOperatorDesc, ExactSumOperatorDesc
 from dmlgpu.lowering.lower import lower
 from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT32
 from tests.support.limits import LIMITS, limits_of
 
-F = ReduceFunction
-EXACT = ExecutionFlags.EXACT_SUMS
+F = dmlgpu.ReduceFunction
+EXACT = dmlgpu.ExecutionFlags.EXACT_SUMS
 EXACT_FUNCTIONS = (F.SUM, F.AVERAGE, F.L1, F.L2, F.SUM_SQUARE)
 GREATEST = float(np.finfo(np.float32).max)
 by_float = pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])

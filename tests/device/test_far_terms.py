@@ -17,13 +17,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import (
-    AveragePooling1OperatorDesc,
-    AveragePoolingGradOperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-)
+from dmlgpu import AveragePooling1OperatorDesc, AveragePoolingGradOperatorDesc, ReduceFunction
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime import spirv
@@ -46,12 +40,7 @@ TERMS = {
     ReduceFunction.LOG_SUM_EXP: (0, -24 * np.log(2), -np.inf),
     ReduceFunction.MULTIPLY: (2.0**10, 1 + 2.0**-10, 1),
 }
-SHAPES = (
-    ((2, 16384), (1,)),
-    ((4096, 64), (0,)),
-    ((4096, 12), (0,)),
-    ((64, 5, 60), (0, 2)),
-)
+SHAPES = (((2, 16384), (1,)), ((4096, 64), (0,)), ((4096, 12), (0,)), ((64, 5, 60), (0, 2)))
 
 
 def spread(count, step, great, small, none, last):
@@ -71,7 +60,7 @@ def over_axes(dtype):
                 terms = spread(count, step, great, small, none, last)
                 shape = [size if axis in axes else 1 for axis, size in enumerate(sizes)]
                 x = np.broadcast_to(terms.reshape(shape), sizes).astype(dtype, "C")
-                yield ReduceOperatorDesc.of(function, x, axes), (x,)
+                yield dmlgpu.ReduceOperatorDesc.of(function, x, axes), (x,)
 
 
 def over_windows(dtype):
@@ -106,7 +95,7 @@ def over_covering_windows(dtype):
         x = np.zeros((1, 1, size, size), dtype)
         x[:, :, window - 1, window - 1] = 1
         yield AveragePoolingGradOperatorDesc.of(gradient, x.shape, (window, window), strides=strides), (gradient,)
-        yield MaxPoolingGradOperatorDesc.of(x, (window, window), strides=strides), (x, gradient)
+        yield dmlgpu.MaxPoolingGradOperatorDesc.of(x, (window, window), strides=strides), (x, gradient)
     # No separable passes, as a stride is longer than the window: along height, where there is one.
     gradient = spread(96, 1, GREAT, SMALL, 0, -GREAT).reshape(1, 1, 1, 96).astype(dtype, "C")
     sizes = (1, 1, 1, 95 * 9 + 864)

@@ -12,19 +12,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import (
-    AxisDirection,
-    DataType,
-    DescriptorError,
-    ReduceFunction,
-    argmax,
-    argmin,
-    average_pooling,
-    max_pooling,
-    reduce,
-    reference,
-    sources,
-)
+from dmlgpu import DataType, DescriptorError, ReduceFunction, argmax, argmin, max_pooling, reduce, reference
 from dmlgpu.descriptors.tensor import bits
 from dmlgpu.testing.cases import INDEX_TYPES, INT64, UINT64
 from tests.support.errors import refuses
@@ -225,10 +213,7 @@ def padded(start, end):
     ("arguments", "taken"),
     [
         ({"window_size": (2, 3)}, windows(IMAGE, (2, 3))),
-        (
-            {"window_size": (2, 3), "strides": (3, 2), "dilations": [2, 1]},
-            windows(IMAGE, (2, 3), (3, 2), (2, 1)),
-        ),
+        ({"window_size": (2, 3), "strides": (3, 2), "dilations": [2, 1]}, windows(IMAGE, (2, 3), (3, 2), (2, 1))),
         (
             {"window_size": np.array([2, 4]), "padding": ([1, 0], np.array([2, 1]))},
             windows(padded((1, 2), (0, 1)), (2, 4)),
@@ -296,7 +281,7 @@ def test_other_keywords_get_a_list():
 def test_x_may_be_named_and_options_must_be(device):
     assert argmax(x=X, axis=1, device=device).tolist() == [2, 2, 1]
     assert dmlgpu.average_pooling_grad(gradient=X, input_sizes=3, window_size=1, device=device).tolist() == ROWS
-    refuses("positional argument", argmax, X, 0, AxisDirection.INCREASING, error=TypeError)
+    refuses("positional argument", argmax, X, 0, dmlgpu.AxisDirection.INCREASING, error=TypeError)
     names = r"2 positional arguments but 3 .*; name the others: .* strides, padding, dil"
     refuses(names, max_pooling, IMAGE, (2, 2), (1, 1), error=TypeError)
 
@@ -350,7 +335,7 @@ def test_pooling_of_no_planes_is_empty(shape):
 
 
 def test_empty_arrays_are_checked_as_others(device):
-    refuses("FLOAT64 is not supported", average_pooling, np.zeros((0, 3, 3)), 1)
+    refuses("FLOAT64 is not supported", dmlgpu.average_pooling, np.zeros((0, 3, 3)), 1)
     refuses("out of range", argmax, np.zeros((0, 3), np.float32), 2)
     refuses("sizes", device.tensor, np.zeros((0, 3), np.float32))
     refuses("nope", dmlgpu.sum, np.zeros(0, np.float32), device="nope", error=dmlgpu.DeviceError)
@@ -371,7 +356,7 @@ def test_reductions_of_bool_are_numpy_s(any_device, axis):
         if not np.ndim(axis):
             assert np.array_equal(function(mask, axis, device=any_device), getattr(np, function.__name__)(mask, axis))
             continue
-        for direction in AxisDirection:
+        for direction in dmlgpu.AxisDirection:
             (expected,) = reference(KINDS[function].of(mask, axis, direction), mask)
             got = function(mask, axis, keepdims=True, axis_direction=direction, device=any_device)
             assert np.array_equal(got, expected)
@@ -425,7 +410,7 @@ def test_operators_take_bool_for_uint8(device, monkeypatch):
 
 
 def test_device_is_not_opened_for_bad_input(monkeypatch):
-    monkeypatch.setattr(sources, "open_device", lambda selector: pytest.fail("a device was opened"))
+    monkeypatch.setattr(dmlgpu.sources, "open_device", lambda selector: pytest.fail("a device was opened"))
     refuses(rf"^argmax\.x: range\(0, {2**61}\) has more elements than fit in memory", argmax, range(2**61))
     for call in (partial(argmax, X, 5), partial(max_pooling, IMAGE, (9, 9))):
         with pytest.raises(DescriptorError):
@@ -511,7 +496,7 @@ def test_sizes_of_an_output_of_fewer_dimensions(device):
 
 def test_large_strides_are_uploaded_packed(device):
     x = np.zeros((4, 5000), np.float32)[:, ::1000]
-    assert sources.operand_of(x).tensor("x", [DataType.FLOAT32]) == dmlgpu.TensorDesc(DataType.FLOAT32, (4, 5))
+    assert dmlgpu.sources.operand_of(x).tensor("x", [DataType.FLOAT32]) == dmlgpu.TensorDesc(DataType.FLOAT32, (4, 5))
     x = np.zeros(7, [("a", "<u2"), ("b", "<f4")])
     x["b"] = [3, 1, 9, 2, 9, 0, 4]
     assert argmax(x["b"], device=device) == 2

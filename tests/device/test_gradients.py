@@ -7,20 +7,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import (
-    AveragePooling1OperatorDesc,
-    AveragePoolingGradOperatorDesc,
-    AveragePoolingOperatorDesc,
-    DescriptorError,
-    MaxPooling2OperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    TensorDesc,
-    average_pooling_grad,
-    max_pooling,
-    max_pooling_grad,
-    reference,
-    verify,
-)
+from dmlgpu import AveragePoolingGradOperatorDesc, MaxPoolingGradOperatorDesc, TensorDesc, max_pooling_grad, verify
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
@@ -34,7 +21,7 @@ GRADIENT = np.array([[1, 2], [3, 4]], np.float32)
 def test_what_directml_s_documents_say(any_device):
     x = np.array([[1, 2, 3], [2, 4, 2], [5, 6, 7]], np.float32)
     assert max_pooling_grad(x, GRADIENT, 2, device=any_device).tolist() == [[0, 0, 0], [0, 3, 0], [0, 3, 4]]
-    got = average_pooling_grad(GRADIENT, 3, 2, device=any_device)
+    got = dmlgpu.average_pooling_grad(GRADIENT, 3, 2, device=any_device)
     assert got.tolist() == [[0.25, 0.75, 0.5], [1, 2.5, 1.5], [0.75, 1.75, 1]]
 
 
@@ -53,7 +40,7 @@ def test_the_first_of_equal_elements_and_the_first_nan_have_it(any_device, dtype
 def test_infinities_and_nan_propagate(any_device):
     inf, nan = np.inf, np.nan
     gradient = np.array([[inf, 1, -inf, nan, 2]], np.float32)
-    got = average_pooling_grad(gradient, (1, 6), (1, 2), device=any_device).reshape(-1)
+    got = dmlgpu.average_pooling_grad(gradient, (1, 6), (1, 2), device=any_device).reshape(-1)
     assert np.array_equal(got, [inf, inf, -inf, nan, nan, 1], equal_nan=True)
     x = np.array([[3, 9, 1, 9, 3]], np.float32)
     got = max_pooling_grad(x, np.array([[inf, -inf, 1]], np.float32), (1, 3), device=any_device).reshape(-1)
@@ -69,7 +56,7 @@ def test_windows_of_many_shapes(mapped):
         desc = MaxPoolingGradOperatorDesc.of(x, window, dilations=dilations, **steps)
         gradient = rng.standard_normal(desc.input_gradient_tensor.sizes).astype(dtype)
         verify(desc, x, gradient, device=mapped)
-        pooled = AveragePooling1OperatorDesc.of(x, window, **steps)
+        pooled = dmlgpu.AveragePooling1OperatorDesc.of(x, window, **steps)
         gradient = rng.standard_normal(pooled.output_tensor.sizes).astype(dtype)
         of = AveragePoolingGradOperatorDesc.of(gradient, sizes, window, include_padding=number % 4 > 1, **steps)
         verify(of, gradient, device=mapped)
@@ -137,7 +124,7 @@ def test_small_windows(driver, open_device, device, cooperating, shape, dtype, m
     x = rng.integers(-3, 4, sizes).astype(dtype)
     steps = {"strides": strides, "start_padding": start, "end_padding": end}
     largest = MaxPoolingGradOperatorDesc.of(x, window, dilations=dilations, **steps)
-    pooled = AveragePoolingOperatorDesc.of(x, window, **steps).output_tensor.sizes
+    pooled = dmlgpu.AveragePoolingOperatorDesc.of(x, window, **steps).output_tensor.sizes
     calls = [(largest, (x, rng.standard_normal(largest.input_gradient_tensor.sizes).astype(dtype)))]
     shares = rng.standard_normal(pooled).astype(dtype)
     desc = AveragePoolingGradOperatorDesc.of(shares, sizes, window, include_padding=dtype is np.float16, **steps)
@@ -182,7 +169,7 @@ def test_separable_passes(driver, open_device, changes, dtype):
     device, rng, plans = open_device(driver.index, limits), np.random.default_rng(0), []
     for number, (sizes, window, strides, start, end) in enumerate(SEPARABLE):
         steps = {"strides": strides, "start_padding": start, "end_padding": end}
-        pooled = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, sizes), window, **steps).output_tensor
+        pooled = dmlgpu.AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, sizes), window, **steps).output_tensor
         x = (rng.standard_normal(pooled.sizes) * 1000).astype(dtype, order="F" if sizes[0] > 1 else "C")
         if sizes[1] > 1:
             x[0, 0].reshape(-1)[[2, -9, -4]] = np.inf, np.nan, -np.inf
@@ -202,7 +189,9 @@ def test_what_separable_passes_leave_to_others():
         ),
         (MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 9, 9)), (2, 2)), "the gradient of a window has one"),
     ):
-        with pytest.raises(DescriptorError, match=rf"'pool_backward_separable' cannot compute it, because .*{why}"):
+        with pytest.raises(
+            dmlgpu.DescriptorError, match=rf"'pool_backward_separable' cannot compute it, because .*{why}"
+        ):
             lower(desc, LIMITS["CPU"], "pool_backward_separable")
 
 
@@ -236,7 +225,7 @@ def test_rows_of_outputs_that_share_words(device):
         limits = dataclasses.replace(LIMITS["CPU"], dispatch_elements=most)
         assert len(lower(desc, limits, "pool_backward_small").dispatches) == dispatches
     with pytest.raises(
-        DescriptorError, match="because rows of outputs share words, and slabs that fill whole words are"
+        dmlgpu.DescriptorError, match="because rows of outputs share words, and slabs that fill whole words are"
     ):
         lower(desc, dataclasses.replace(LIMITS["CPU"], dispatch_elements=29), "pool_backward_small")
     verify(desc, np.arange(32, dtype=np.float16).reshape(4, 1, 2, 4), device=device)
@@ -274,7 +263,7 @@ def test_indices_of_the_forward_pass_give_the_same_bits(mapped):
         dtype, index_type = types[number % 3]
         x = rng.integers(-3, 4, sizes).astype(dtype)
         steps = {"strides": strides, "padding": [*zip(start, end, strict=True)], "dilations": dilations}
-        values, indices = max_pooling(
+        values, indices = dmlgpu.max_pooling(
             x, window, **steps, output_indices=True, indices_data_type=index_type, device=mapped
         )
         gradient = rng.standard_normal(values.shape).astype(dtype)
@@ -300,11 +289,11 @@ def test_indices_save_the_first_pass(device):
 def test_indices_outside_of_their_windows_count_nowhere(any_device, index_type, kernel):
     x = TensorDesc(FLOAT32, (2, 2, 8, 8))
     steps = {"strides": (2, 2), "start_padding": (1, 1), "end_padding": (1, 1)}
-    pooled = MaxPooling2OperatorDesc.of(x, (3, 3), **steps, indices_data_type=index_type)
+    pooled = dmlgpu.MaxPooling2OperatorDesc.of(x, (3, 3), **steps, indices_data_type=index_type)
     desc = MaxPoolingGradOperatorDesc.of(x, (3, 3), **steps, indices_data_type=index_type)
     operator = any_device.compile(desc, kernel=kernel)
     gradient = np.random.default_rng(0).standard_normal(desc.input_gradient_tensor.sizes).astype(np.float32)
-    _, right = reference(pooled, np.random.default_rng(1).standard_normal(x.sizes).astype(np.float32))
+    _, right = dmlgpu.reference(pooled, np.random.default_rng(1).standard_normal(x.sizes).astype(np.float32))
     width = 1 << index_type.bits
     wrong = {
         "another plane": (right.astype(np.uint64) + 64) % 256,
@@ -334,7 +323,7 @@ def test_an_index_between_the_elements_of_a_dilated_window_counts(any_device):
 
 def test_with_indices_the_input_is_not_read(device):
     x = np.random.default_rng(0).standard_normal((3, 8, 8)).astype(np.float32)
-    values, indices = max_pooling(x, 2, strides=2, output_indices=True, device=device)
+    values, indices = dmlgpu.max_pooling(x, 2, strides=2, output_indices=True, device=device)
     expected = max_pooling_grad(x, values, 2, strides=2, device=device)
     shape = np.broadcast_to(np.float32(np.nan), x.shape)
     g, i = device.tensor(values), device.tensor(indices)
@@ -356,11 +345,15 @@ def test_a_window_that_ends_beyond_2_to_the_32(any_device):
     extent = 2**31 + 2
     gradient = np.tile(np.array([6, 5], np.float32), (2000, 1, 1))
     steps = {"strides": (1, extent - 1), "padding": (0, (2**31, 0)), "device": any_device}
-    got = average_pooling_grad(gradient, (1, 6), (1, extent), **steps)
+    got = dmlgpu.average_pooling_grad(gradient, (1, 6), (1, extent), **steps)
     assert np.array_equal(got, np.tile(np.array([3, 4, 1, 1, 1, 1], np.float32), (2000, 1, 1)))
 
 
 def test_empty_arrays_have_empty_gradients(device):
-    assert average_pooling_grad(np.zeros((0, 2, 2), np.float32), 4, 2, strides=2, device=device).shape == (0, 4, 4)
+    assert dmlgpu.average_pooling_grad(np.zeros((0, 2, 2), np.float32), 4, 2, strides=2, device=device).shape == (
+        0,
+        4,
+        4,
+    )
     x, gradient = np.zeros((0, 3, 4, 4), np.float32), np.zeros((0, 3, 2, 2), np.float32)
     assert max_pooling_grad(x, gradient, 2, strides=2, device=device).shape == x.shape

@@ -93,11 +93,7 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
         (ROWS, "pool_small", "it; allowed are rows, reduce"),
         (ROWS, "", "it; allowed are rows, reduce"),
         (ROWS, 3, "it; allowed are rows, reduce"),
-        (
-            arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]),
-            "rows",
-            "are not contiguous; allowed are reduce",
-        ),
+        (arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]), "rows", "are not contiguous; allowed are reduce"),
         (
             arg_desc(ArgmaxOperatorDesc, UINT8, (30, 15), [1]),
             "rows",
@@ -115,11 +111,7 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
             "pool_small",
             "larger than 31 along a dimension; allowed are pool_separable, pool_direct",
         ),
-        (
-            pool_desc(FLOAT32, (1, 1, 40, 99), (2, 2), (2, 21)),
-            "pool_small",
-            "loads 65 elements of a row, more than 64",
-        ),
+        (pool_desc(FLOAT32, (1, 1, 40, 99), (2, 2), (2, 21)), "pool_small", "loads 65 elements of a row, more than 64"),
         (
             pool_desc(FLOAT64, (1, 1, 40, 99), (2, 12), None, (0, 33), (0, 33), (1, 3)),
             "pool_small",

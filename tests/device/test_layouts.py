@@ -124,9 +124,6 @@ def test_arrays_come_back_packed_whatever_the_output_s_layout(any_device):
         assert np.array_equal(got, expected)
 
 
-# Tensors of a device
-
-
 @by_width
 def test_tensor_holds_the_array_where_its_descriptor_says(any_device, data_type):
     for strides in (None, (8, 1), (1, 2), (20, 3)):
@@ -163,9 +160,6 @@ def test_tensor_from_too_few_or_too_many_bytes(device, size):
     with pytest.raises(DescriptorError) as caught:
         device.tensor_from_bytes(bytes(size), TensorDesc(FLOAT32, (3,)))
     assert str(caught.value) == f"TensorDesc.total_tensor_size_in_bytes: desc has 12 bytes, the data {size}"
-
-
-# Elements that share memory
 
 
 def test_a_dimension_that_is_repeated_is_written_once(device):
@@ -207,9 +201,6 @@ def test_elements_of_which_it_is_unknown_whether_they_share_memory(device, monke
 def test_nan_that_shares_memory_is_equal_to_itself(any_device):
     desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 3), [0, 1], strides=(0, 1))
     assert any_device.compile(desc)(np.broadcast_to(np.float32([1, np.nan, 2]), (2, 3))).tolist() == [[1]]
-
-
-# Arrays of any layout through functions
 
 
 VIEWS = {

@@ -107,9 +107,6 @@ def test_shared_memory_is_that_of_threads():
     }
 
 
-# Buffers
-
-
 class Kompute:
     """Makes buffers that only exist here, none larger than the device allows, and no more than it allows."""
 
@@ -138,9 +135,6 @@ def test_buffers_keep_to_the_limits_of_a_device(device, monkeypatch):
         assert all(part.offset % device.alignment == 0 for part in slices)
         assert all(part.offset + part.size <= part.buffer.size for part in slices)
         assert 2 * len(kompute.sizes) <= device.allocation_count  # a staged buffer is there twice
-
-
-# What runs
 
 
 def lower_of(device, driver):

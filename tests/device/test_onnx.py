@@ -799,10 +799,7 @@ def sparse():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda model: model.graph.sparse_initializer.append(sparse()),
-            "sparse initializers are not supported: w",
-        ),
+        (lambda model: model.graph.sparse_initializer.append(sparse()), "sparse initializers are not supported: w"),
         (
             lambda model: model.functions.append(minimum_as_maximum("")),
             r"dmlgpu lacks operators of this model: ReduceMax \(y\)",

@@ -52,9 +52,6 @@ def inside(event, holder):
     return event.thread == holder.thread and holder.begin <= event.begin <= event.end <= holder.end
 
 
-# What is timed
-
-
 def test_the_parts_of_a_first_call(either):
     began = time.perf_counter()
     with either.profile() as profile:
@@ -187,9 +184,6 @@ def test_functions_and_operators_are_one_call_each(either):
     assert kinds(profile)["call"] == kinds(profile)["dispatch"] == 3
 
 
-# Batches
-
-
 def test_a_batch_in_a_profile(either):
     operator, tensor = either.compile(ROWS), either.tensor(X)
     with either.profile() as profile:
@@ -221,9 +215,6 @@ def test_a_profile_in_a_batch_has_its_own_calls(either, kp):
     assert kinds(profile)["batch"] == kinds(profile)["call"] == 1
     assert before.numpy().tolist() == after.numpy().tolist()
     assert during.numpy().item() == LONG_X.argmax()
-
-
-# What stays as it was
 
 
 def test_submissions_are_as_before_afterwards(either, kp):
@@ -273,9 +264,6 @@ def test_without_a_profile_nothing_is_made(fresh):
     kompute = fresh._engine.kompute
     assert kompute.timed("call", "a") is kompute.timed("plan", "b")
     assert fresh._engine.lock is kompute.lock
-
-
-# One at a time, and how they end
 
 
 def test_one_profile_at_a_time(either):
@@ -329,9 +317,6 @@ def test_a_lost_device(driver, kp):
     check_trace(profile)
 
 
-# Threads
-
-
 def test_events_have_their_threads(either):
     operator, tensor = either.compile(ROWS), either.tensor(X)
     with either.profile() as profile:
@@ -376,9 +361,6 @@ def test_waiting_for_another_thread(fresh, kp):
     assert inside(wait, call)
 
 
-# Memory
-
-
 def test_memory_and_its_peak(either):
     kept = either.tensor(X)
     with either.profile() as profile:
@@ -412,9 +394,6 @@ def test_the_peak_is_that_of_buffers():
         profile.add_memory(*sizes)
     assert profile.peak_bytes == 30
     assert profile.memory_text == ("memory: 20 bytes in buffers, at most 30; tensors use 20 of them, at most 20")
-
-
-# Traces
 
 
 def check_trace(profile):
@@ -485,9 +464,6 @@ def test_traces_are_saved(fresh, tmp_path):
         assert json.loads(Path(path).read_text(encoding="utf-8")) == profile.trace()
     with pytest.raises(FileNotFoundError):
         profile.save(tmp_path / "no folder" / "trace.json")
-
-
-# Tables
 
 
 def event(kind, name, begin, end, **more):

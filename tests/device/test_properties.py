@@ -91,9 +91,6 @@ def test_descriptors_are_values(kind):
     run()
 
 
-# Invalid descriptors
-
-
 def outcome(attempt: Attempt):
     """What the attempt gives; None after a DescriptorError that says where."""
     result = attempt.outcome()
@@ -138,9 +135,6 @@ def test_any_arguments_of_poolings_are_valid_or_a_descriptor_error(attempt):
     result = outcome(attempt)
     for output in result if isinstance(result, tuple) else (result,):
         assert output is None or (output.shape[0], output.ndim) == (0, attempt.arguments["x"].ndim)
-
-
-# What `make fuzz` does with a failure
 
 
 def test_a_failure_is_made_as_simple_as_it_gets():

@@ -63,9 +63,6 @@ def test_any_number_of_elements(mapped, function):
             verify(ReduceOperatorDesc.of(function, source, axes), arranged(source, small), device=mapped)
 
 
-# Values
-
-
 @pytest.mark.every_driver
 @by_float
 @pytest.mark.parametrize(
@@ -175,9 +172,6 @@ def test_every_float16_is_read_and_written(any_device):
         assert np.array_equal(got, pairs.sum(1).astype(np.float16))
 
 
-# Bounds
-
-
 def test_a_sum_of_2_to_the_26_ones_is_exact(device):
     desc = ReduceOperatorDesc.of(F.SUM, TensorDesc(FLOAT32, (1 << 26,), (0,)))
     x = np.broadcast_to(np.ones(1, np.float32), 1 << 26)
@@ -246,9 +240,6 @@ def test_long_rows_and_columns_keep_to_their_bounds(any_device, function, dtype)
         for x in (rng.standard_normal(sizes), rng.uniform(0.5, 1.5, sizes), rng.exponential(3, sizes)):
             x = x.astype(dtype)
             verify(ReduceOperatorDesc.of(function, x, (axes,)), x, device=any_device)
-
-
-# The function
 
 
 X = np.array([[1, 5, 2], [4, 0, 3]], np.float32)

@@ -13,17 +13,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    DescriptorError,
-    Device,
-    DeviceError,
-    OutOfMemoryError,
-    TensorDesc,
-    argmax,
-    max_pooling,
-)
+from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, DeviceError, OutOfMemoryError, TensorDesc, argmax
 from dmlgpu.testing.cases import FLOAT32, UINT8, UINT32, UNPOOLED, Case, arg_desc, pool_desc
 from dmlgpu.testing.fills import any_bits
 from tests.support.drivers import discrete, opened_as, unified
@@ -184,7 +174,7 @@ def test_a_new_shape_of_a_known_kernel_is_not_compiled(fresh_unified, counts):
             assert argmax(x, 1, device=fresh_unified).reshape(-1).tolist() == x.argmax(1).tolist()
         for planes, height, width in [(1, 8, 8), (6, 9, 7), (5, 200, 300), (8, 32, 32)]:
             x = rng.standard_normal((1, planes + more, height, width), dtype=np.float32)
-            max_pooling(x, (2, 2), output_indices=True, device=fresh_unified)
+            dmlgpu.max_pooling(x, (2, 2), output_indices=True, device=fresh_unified)
         return fresh_unified.cache_info().pipelines
 
     assert pipelines(0) == pipelines(1) == pipelines(2) < 10
@@ -479,7 +469,7 @@ def test_reading_in_a_batch(any_device, monkeypatch, verified):
 def test_an_exception_in_a_batch_leaves_what_was_called(either):
     operator, tensor = either.compile(ROWS), either.tensor(X)
     results = []
-    with pytest.raises(DescriptorError), either.batch():  # noqa: PT012
+    with pytest.raises(dmlgpu.DescriptorError), either.batch():  # noqa: PT012
         results.append(operator(tensor))
         operator(X[:3])
     assert has_maxima(results[0])
@@ -574,7 +564,7 @@ def test_other_threads_join_a_batch(any_device):
 
 
 def test_closing_a_device_in_a_batch(driver):
-    device = Device(driver.index)
+    device = dmlgpu.Device(driver.index)
     with device.batch():
         result = device.compile(ROWS)(device.tensor(X))
         device.close()

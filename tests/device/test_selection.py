@@ -147,9 +147,6 @@ def test_no_such_device_or_several(machine, devices, selector, error, says):
     assert str(caught.value) == says
 
 
-# This machine
-
-
 def test_devices_are_described(driver):
     infos = dmlgpu.devices()
     assert driver in infos
@@ -240,9 +237,6 @@ def test_opening_a_device_leaves_logging_as_it_is(device):
     before = list(logging.root.handlers)
     opened(device.info.index)
     assert logging.root.handlers == before
-
-
-# What functions take as `device`
 
 
 def test_functions_take_what_devices_take(driver, monkeypatch):

@@ -7,18 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    Device,
-    ExecutionFlags,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    argmax,
-    argmin,
-    max_pooling,
-    verify,
-)
+import dmlgpu
+from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, ExecutionFlags, ReduceFunction, argmax, argmin, max_pooling
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
@@ -43,11 +33,8 @@ from dmlgpu.testing.fills import any_bits, arranged, distinct, special, ties
 by_fill = pytest.mark.parametrize("fill", [ties, special, any_bits], ids=lambda fill: fill.__name__)
 
 
-def check(device: Device, desc, fill=ties):
-    verify(desc, arranged(desc.inputs[0], fill), device=device)
-
-
-# Dispatches that are full
+def check(device: dmlgpu.Device, desc, fill=ties):
+    dmlgpu.verify(desc, arranged(desc.inputs[0], fill), device=device)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5, 8])
@@ -63,7 +50,7 @@ def test_full_dispatches_of_every_rank(driver, open_device, rank, count):
         (ReduceFunction.SUM, ExecutionFlags.NONE, 5 * count),
         (ReduceFunction.SUM, ExecutionFlags.EXACT_SUMS, 5 * count),
     ):
-        op = device.compile(ReduceOperatorDesc.of(function, x, (rank - 1,)), flags=flags)
+        op = device.compile(dmlgpu.ReduceOperatorDesc.of(function, x, (rank - 1,)), flags=flags)
         assert rank == 1 or len(op.plan.dispatches) > 1
         assert (op(x) == right).all()
 

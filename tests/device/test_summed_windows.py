@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import (
-    AveragePooling1OperatorDesc,
-    AveragePoolingOperatorDesc,
-    LpPooling1OperatorDesc,
-    TensorDesc,
-    average_pooling,
-    lp_pooling,
-    verify,
-)
+from dmlgpu import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, TensorDesc, average_pooling, lp_pooling, verify
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.testing.cases import FLOAT16, FLOAT32, UINT8, WINDOW_SHAPES, pool_desc
@@ -217,10 +209,10 @@ def test_functions_take_what_max_pooling_takes(device):
 
 def test_an_earlier_descriptor_is_the_later_one_without_dilation():
     source = TensorDesc(FLOAT32, (1, 1, 4, 4))
-    earlier = AveragePoolingOperatorDesc.of(source, (2, 2), include_padding=True)
+    earlier = dmlgpu.AveragePoolingOperatorDesc.of(source, (2, 2), include_padding=True)
     assert earlier.canonical() == AveragePooling1OperatorDesc.of(source, (2, 2), include_padding=True)
     with pytest.raises(TypeError, match=r"AveragePoolingOperatorDesc\.of has no dilations; it has .*include_padding"):
-        AveragePoolingOperatorDesc.of(source, (2, 2), dilations=(1, 1))
+        dmlgpu.AveragePoolingOperatorDesc.of(source, (2, 2), dilations=(1, 1))
 
 
 @pytest.mark.every_driver

@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import (
-    MaxUnpoolingOperatorDesc,
-    TensorDesc,
-    max_unpooling,
-    verify,
-)
+from dmlgpu import MaxUnpoolingOperatorDesc, TensorDesc, max_unpooling, verify
 from dmlgpu.lowering.kernels.scatter import Scatter
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower

@@ -5,14 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    AxisDirection,
-    argmax,
-    argmin,
-    verify,
-)
+from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, AxisDirection, argmax, argmin, verify
 from dmlgpu.testing.cases import (
     DECREASING,
     ELEMENT_TYPES,
@@ -44,9 +37,6 @@ def index_of(kind, x, device, direction=AxisDirection.INCREASING):
     return int(function(x, axis_direction=direction, device=device).reshape(()))
 
 
-# Decision 8: -0 and +0 are equal.
-
-
 @by_float
 def test_decision_8_zeros_of_a_long_row(device, data_type):
     for first, last in ((-0.0, 0.0), (0.0, -0.0)):
@@ -57,9 +47,6 @@ def test_decision_8_zeros_of_a_long_row(device, data_type):
         assert index_of(ArgmaxOperatorDesc, -x, device, DECREASING) == 4100
     x[77], x[4100] = -0.0, 3
     assert index_of(ArgminOperatorDesc, x, device) == index_of(ArgmaxOperatorDesc, -x, device) == 77
-
-
-# Extremes
 
 
 @by_type
@@ -94,9 +81,6 @@ def test_64_bit_elements_differ_in_either_word(device, data_type, kind):
     assert index_of(kind, shuffled, device) == expected
     pairs = np.stack(np.meshgrid(values, values), -1).reshape(-1, 2)
     verify(arg_desc(kind, data_type, pairs.shape, [1]), pairs, device=device)
-
-
-# Every value
 
 
 def all_values(data_type):

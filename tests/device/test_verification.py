@@ -6,19 +6,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    AveragePooling1OperatorDesc,
-    AveragePoolingGradOperatorDesc,
-    LpPooling1OperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    TensorDesc,
-    VerificationError,
-    argmax,
-    max_pooling,
-    reference,
-    verify,
-)
+from dmlgpu import ArgmaxOperatorDesc, AveragePooling1OperatorDesc, VerificationError, argmax, reference, verify
 from dmlgpu.comparison import check_outputs, differences
 from dmlgpu.lowering.lower import lower
 from dmlgpu.reference.bounds import bounds
@@ -86,7 +74,7 @@ def test_environment_checks_every_call(device, wrong_oracle, monkeypatch, value)
         lambda: operator(X),
         lambda: operator(device.tensor(X)),
         lambda: operator(X, out=device.tensor(np.zeros((3, 1), np.uint32))),
-        lambda: max_pooling(IMAGE, (2, 2), device=device),
+        lambda: dmlgpu.max_pooling(IMAGE, (2, 2), device=device),
     ):
         with pytest.raises(VerificationError):
             call()
@@ -190,13 +178,13 @@ def test_a_bound_is_the_greatest_difference(monkeypatch, got, expected, bound, d
 
 # Operators over windows, and how far off they may be in units of 2^-23 of the value: what a sum's error makes of it, 2
 # for the rounding to the output's type, and 8 for a root.
-SOURCE = TensorDesc(FLOAT32, (1, 2, 20, 21))
+SOURCE = dmlgpu.TensorDesc(FLOAT32, (1, 2, 20, 21))
 SUMMING = [
     (AveragePooling1OperatorDesc.of(SOURCE, (7, 9), start_padding=(3, 2)), 4 + 2),
     (AveragePooling1OperatorDesc.of(SOURCE, (7, 9), start_padding=(3, 2), include_padding=True), 4 + 2),
-    *((LpPooling1OperatorDesc.of(SOURCE, (7, 9), p=p), (4 + 2 * p) / p + 8 + 2) for p in (1, 2, 3, 10)),
-    (AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 2, 14, 13)), (20, 21), (7, 9)), 4 + 2 + 2),
-    (MaxPoolingGradOperatorDesc.of(SOURCE, (7, 9)), 4 + 2 + 2),
+    *((dmlgpu.LpPooling1OperatorDesc.of(SOURCE, (7, 9), p=p), (4 + 2 * p) / p + 8 + 2) for p in (1, 2, 3, 10)),
+    (dmlgpu.AveragePoolingGradOperatorDesc.of(dmlgpu.TensorDesc(FLOAT32, (1, 2, 14, 13)), (20, 21), (7, 9)), 4 + 2 + 2),
+    (dmlgpu.MaxPoolingGradOperatorDesc.of(SOURCE, (7, 9)), 4 + 2 + 2),
 ]
 by_operator = pytest.mark.parametrize(
     ("desc", "units"), [pytest.param(*each, id=f"{type(each[0]).__name__}-{i}") for i, each in enumerate(SUMMING)]

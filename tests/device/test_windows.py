@@ -7,15 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from dmlgpu import (
-    AveragePooling1OperatorDesc,
-    AveragePoolingGradOperatorDesc,
-    DescriptorError,
-    MaxPooling2OperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    TensorDesc,
-    verify,
-)
+import dmlgpu
+from dmlgpu import AveragePooling1OperatorDesc, AveragePoolingGradOperatorDesc, TensorDesc, verify
 from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.lower import lower
@@ -256,7 +249,7 @@ def test_small_windows_whose_rows_of_outputs_share_words(driver, open_device, da
         assert [dispatch.shader.variant for dispatch in plan.dispatches] == ["pool_small"] * dispatches
         verify(desc, images(data_type, (1, 8, 5, 7)), device=device)
     limits = dataclasses.replace(device_limits(driver), dispatch_elements=15 * slabs)
-    with pytest.raises(DescriptorError, match="slabs that fill whole words are too large"):
+    with pytest.raises(dmlgpu.DescriptorError, match="slabs that fill whole words are too large"):
         lower(desc, limits, "pool_small")
 
 
@@ -376,9 +369,9 @@ def test_many_batch_entries_that_lie_apart_are_copied_first(device, window):
     pooled = TensorDesc(FLOAT32, tuple(n - window + 1 if i > 1 else n for i, n in enumerate(sizes)))
     gradient = np.random.default_rng(1).random(pooled.sizes, np.float32)
     for desc, inputs in (
-        (MaxPooling2OperatorDesc.of(source, (window,) * 2, indices_data_type=UINT32), (x,)),
+        (dmlgpu.MaxPooling2OperatorDesc.of(source, (window,) * 2, indices_data_type=UINT32), (x,)),
         (AveragePooling1OperatorDesc.of(source, (window,) * 2), (x,)),
-        (MaxPoolingGradOperatorDesc.of(source, (window,) * 2), (x, gradient)),
+        (dmlgpu.MaxPoolingGradOperatorDesc.of(source, (window,) * 2), (x, gradient)),
         (AveragePoolingGradOperatorDesc.of(source, (2049, 2, 13, 14), (2, 2)), (x,)),
     ):
         plan = device.compile(desc).plan

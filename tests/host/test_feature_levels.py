@@ -4,17 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    MaxPooling2OperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    MaxPoolingOperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    TensorDesc,
-    TopKOperatorDesc,
-    feature_level,
-)
+import dmlgpu
+from dmlgpu import MaxPoolingGradOperatorDesc, ReduceFunction, ReduceOperatorDesc, TensorDesc, feature_level
 from dmlgpu.descriptors.feature_levels import FEATURE_LEVELS
 from dmlgpu.registry import OPERATORS
 from dmlgpu.testing.cases import FLOAT16, FLOAT32, FLOAT64, INT8, INT64, UINT8, UINT32, UINT64, extremum_desc
@@ -37,11 +28,11 @@ def test_what_is_no_operator_has_no_level():
 
 
 def argmax(data_type, index_type):
-    return ArgmaxOperatorDesc.of(TensorDesc(data_type, (3, 4)), output_data_type=index_type)
+    return dmlgpu.ArgmaxOperatorDesc.of(TensorDesc(data_type, (3, 4)), output_data_type=index_type)
 
 
 def max_pooling(data_type, index_type):
-    return MaxPooling2OperatorDesc.of(TensorDesc(data_type, PLANE), (2, 2), indices_data_type=index_type)
+    return dmlgpu.MaxPooling2OperatorDesc.of(TensorDesc(data_type, PLANE), (2, 2), indices_data_type=index_type)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +44,14 @@ def max_pooling(data_type, index_type):
         (ReduceOperatorDesc.of(ReduceFunction.ARGMAX, TensorDesc(FLOAT32, (3, 4)), output_data_type=UINT32), "1_0"),
         (ReduceOperatorDesc.of(ReduceFunction.ARGMAX, TensorDesc(FLOAT32, (3, 4)), output_data_type=INT64), "3_0"),
         (ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(UINT64, (3, 4))), "5_0"),
-        (MaxPoolingOperatorDesc.of(TensorDesc(FLOAT16, PLANE), (2, 2)), "1_0"),
+        (dmlgpu.MaxPoolingOperatorDesc.of(TensorDesc(FLOAT16, PLANE), (2, 2)), "1_0"),
         # The values came with another level than the indices.
         (max_pooling(FLOAT32, None), "2_1"),
         (max_pooling(INT8, UINT32), "3_0"),
         (max_pooling(UINT8, UINT64), "5_0"),
         (MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, PLANE), (2, 2)), "3_0"),
         (MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, PLANE), (2, 2), indices_data_type=UINT32), None),
-        (TopKOperatorDesc.of(TensorDesc(INT8, (9,)), 2, indices_data_type=UINT32), "2_1"),
+        (dmlgpu.TopKOperatorDesc.of(TensorDesc(INT8, (9,)), 2, indices_data_type=UINT32), "2_1"),
         (extremum_desc(ReduceFunction.MAX, FLOAT32, (3, 4), (1,)), None),
     ],
     ids=str,

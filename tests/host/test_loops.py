@@ -7,23 +7,7 @@ import pytest
 import z3
 
 import dmlgpu
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    AveragePoolingGradOperatorDesc,
-    AveragePoolingOperatorDesc,
-    CumulativeProductOperatorDesc,
-    CumulativeSummationOperatorDesc,
-    ExecutionFlags,
-    LpPooling1OperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    MaxUnpoolingOperatorDesc,
-    QuantizedLinearAveragePoolingOperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    RoiPoolingOperatorDesc,
-    TensorDesc,
-    TopKOperatorDesc,
-)
+from dmlgpu import ArgmaxOperatorDesc, AveragePoolingOperatorDesc, ExecutionFlags, ReduceOperatorDesc, TensorDesc
 from dmlgpu.lowering.kernels.scatter import Write
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import DESCRIPTIONS, lower
@@ -36,7 +20,7 @@ from tests.support.iterations import MOST, Counter
 from tests.support.limits import LIMITS
 from tests.support.plans import chosen, of_operator
 
-F = ReduceFunction
+F = dmlgpu.ReduceFunction
 # Iterations for a load, and of the loops that end, at most.
 ITERATIONS, ENDS = 3.5, 20
 
@@ -100,7 +84,7 @@ def test_elements_that_bins_miss(counter, infinite, variant, sizes, strides, axe
 def test_bins_of_whole_planes(counter, sizes, regions, size):
     """All regions are infinite."""
     counter = Counter(device_of(DRIVERS["lavapipe"]).index, 0, 0xFF800000, 0xFF800000, 0x7F800000, 0x7F800000)
-    desc = RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, sizes), size, roi_count=regions)
+    desc = dmlgpu.RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, sizes), size, roi_count=regions)
     plan = lower(desc, Limits(1 << 27, 64, 4, simd_width=8))
     first = plan.dispatches[0]
     assert first.shader.variant == "roi_pool"
@@ -181,14 +165,14 @@ def test_the_counter_sees_the_end(counter):
 
 def grad(kind, data_type, sizes, window, strides=(1, 1)):
     x = TensorDesc(data_type, sizes)
-    if kind is MaxPoolingGradOperatorDesc:
+    if kind is dmlgpu.MaxPoolingGradOperatorDesc:
         return kind.of(x, window, strides=strides)
     pooled = AveragePoolingOperatorDesc.of(x, window, strides=strides)
     return kind.of(pooled.output_tensor, sizes, window, strides=strides)
 
 
 def quantized(channels):
-    return QuantizedLinearAveragePoolingOperatorDesc.of(
+    return dmlgpu.QuantizedLinearAveragePoolingOperatorDesc.of(
         TensorDesc(UINT8, (1, channels, 1, 1)), (1, 1), per_channel=True
     )
 
@@ -204,32 +188,44 @@ def quantized(channels):
         ("rows", ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (1 << 24,)), axes=(0,))),
         # Windows of one element, in rows of one.
         ("pool_direct", pool_desc(UINT8, (1, 1, 1 << 23, 1), (1, 1), (2, 1))),
-        ("pool_direct", LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 40), p=2**31)),
+        ("pool_direct", dmlgpu.LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 40), p=2**31)),
         ("pool_direct_splits", AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2048, 2048)), (2000, 2000))),
-        ("pool_small", LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 2), p=3)),
+        ("pool_small", dmlgpu.LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 2), p=3)),
         ("pool_separable_rows", pool_desc(FLOAT32, (1, 4, 512, 512), (33, 33))),
-        ("pool_separable_rows", LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 40), p=2**31)),
+        (
+            "pool_separable_rows",
+            dmlgpu.LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 40), p=2**31),
+        ),
         ("pool_separable_columns", AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2048, 2048)), (2000, 9))),
-        ("pool_separable_rows_shares", grad(AveragePoolingGradOperatorDesc, FLOAT32, (1, 4, 2048, 512), (33, 33))),
-        ("pool_backward_small_maxima", grad(MaxPoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 23, 1), (1, 1))),
-        ("pool_backward_small_shares", grad(AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1))),
+        (
+            "pool_separable_rows_shares",
+            grad(dmlgpu.AveragePoolingGradOperatorDesc, FLOAT32, (1, 4, 2048, 512), (33, 33)),
+        ),
+        ("pool_backward_small_maxima", grad(dmlgpu.MaxPoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 23, 1), (1, 1))),
+        (
+            "pool_backward_small_shares",
+            grad(dmlgpu.AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1)),
+        ),
         # Strides of 9 are too long for these.
-        ("pool_backward_maxima", grad(MaxPoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 23, 1), (1, 1), (9, 1))),
-        ("pool_backward_shares", grad(AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1), (9, 1))),
-        ("scatter", MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096)), (4096, 4096))),
+        ("pool_backward_maxima", grad(dmlgpu.MaxPoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 23, 1), (1, 1), (9, 1))),
+        (
+            "pool_backward_shares",
+            grad(dmlgpu.AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1), (9, 1)),
+        ),
+        ("scatter", dmlgpu.MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096)), (4096, 4096))),
         (
             "scatter",
-            MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096), (0, 0, 4097, 1)), (4096, 4096)),
+            dmlgpu.MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096), (0, 0, 4097, 1)), (4096, 4096)),
         ),
-        ("roi_pool", RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1, 1)), 1, roi_count=1 << 20)),
-        ("top_k_sort", TopKOperatorDesc.of(TensorDesc(FLOAT32, (4, 1 << 22)), 3)),
-        ("top_k_sort_long", TopKOperatorDesc.of(TensorDesc(FLOAT32, (4, 1 << 22)), 60)),
-        ("top_k_merge", TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), 1 << 21)),
-        ("top_k_write", TopKOperatorDesc.of(TensorDesc(UINT8, (1 << 21,)), 1 << 21)),
+        ("roi_pool", dmlgpu.RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1, 1)), 1, roi_count=1 << 20)),
+        ("top_k_sort", dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (4, 1 << 22)), 3)),
+        ("top_k_sort_long", dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (4, 1 << 22)), 60)),
+        ("top_k_merge", dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), 1 << 21)),
+        ("top_k_write", dmlgpu.TopKOperatorDesc.of(TensorDesc(UINT8, (1 << 21,)), 1 << 21)),
         ("requantize", quantized(1 << 23)),
-        ("scan", CumulativeSummationOperatorDesc.of(TensorDesc(FLOAT32, (253, 16001)), 1)),
-        ("scan_rows", CumulativeProductOperatorDesc.of(TensorDesc(FLOAT32, (256, 1 << 16)), 1)),
-        ("scan_columns", CumulativeSummationOperatorDesc.of(TensorDesc(UINT32, (16000, 1024)), 0)),
+        ("scan", dmlgpu.CumulativeSummationOperatorDesc.of(TensorDesc(FLOAT32, (253, 16001)), 1)),
+        ("scan_rows", dmlgpu.CumulativeProductOperatorDesc.of(TensorDesc(FLOAT32, (256, 1 << 16)), 1)),
+        ("scan_columns", dmlgpu.CumulativeSummationOperatorDesc.of(TensorDesc(UINT32, (16000, 1024)), 0)),
     ],
     ids=str,
 )
@@ -257,7 +253,7 @@ def reduction(function, data_type, sizes, axes, strides=None):
         *((2, reduction(f, UINT8, (384, 2, 1 << 20), (0, 2))) for f in (F.ARGMAX, F.MAX)),
         (2, reduction(F.SUM, UINT32, (32767, 65536), (0, 1), (0, 1))),
         (2, reduction(F.ARGMAX, UINT8, (1 << 27, 2, 2), (0, 2))),
-        (2, LpPooling1OperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 66000, 451)), (66000, 450), p=(1 << 32) - 1)),
+        (2, dmlgpu.LpPooling1OperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 66000, 451)), (66000, 450), p=(1 << 32) - 1)),
         (4, reduction(F.ARGMAX, UINT8, (1 << 30,), (0,))),
         (16, reduction(F.ARGMAX, FLOAT32, (1 << 28,), (0,))),
         (64, reduction(F.ARGMAX, UINT8, (1 << 26, 2), (0,))),
@@ -304,9 +300,6 @@ def test_plans_of_every_kernel(counter):
     assert len(done) > 150
 
 
-# Planning
-
-
 @pytest.mark.parametrize("cores", [1, 2, 256])
 def test_loops_of_records_keep_to_the_limit(cores):
     """What a first pass leaves is combined in several levels, where it is much."""
@@ -347,28 +340,28 @@ def too_long():
         limits = dataclasses.replace(ONE, temporary_bytes=1 << 30, gathers=gathers)
         yield lower(pool_desc(FLOAT32, PLANE, (21, 21)), limits)
     yield lower(pool_desc(FLOAT32, LINE, (1, 1), (2, 1)), ONE, "pool_direct")
-    for kind in MaxPoolingGradOperatorDesc, AveragePoolingGradOperatorDesc:
+    for kind in dmlgpu.MaxPoolingGradOperatorDesc, dmlgpu.AveragePoolingGradOperatorDesc:
         for sizes, window, strides in (PLANE, (3, 3), (1, 1)), (LINE, (1, 1), (9, 1)):
             yield lower(grad(kind, FLOAT32, sizes, window, strides), ONE)
         split = dataclasses.replace(ONE, segment_bytes=1 << 23)
-        if kind is AveragePoolingGradOperatorDesc:
+        if kind is dmlgpu.AveragePoolingGradOperatorDesc:
             large = dataclasses.replace(ONE, temporary_bytes=1 << 30)
             yield lower(grad(kind, FLOAT32, PLANE, (21, 21)), large)
         yield lower(grad(kind, FLOAT32, (1, 1, 3, 1 << 21), (2, 1)), split, "pool_backward")
     for strides in None, GAPS:
         source, indices = TensorDesc(FLOAT32, PLANE, strides), TensorDesc(UINT32, PLANE, strides)
-        unpooling = MaxUnpoolingOperatorDesc.of(source, PLANE, indices_tensor=indices)
+        unpooling = dmlgpu.MaxUnpoolingOperatorDesc.of(source, PLANE, indices_tensor=indices)
         yield lower(dataclasses.replace(unpooling, output_tensor=source), ONE)
-    yield lower(RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1, 1)), 1, roi_count=1 << 22), ONE)
+    yield lower(dmlgpu.RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1, 1)), 1, roi_count=1 << 22), ONE)
     for k in 3, 1 << 21:
-        yield lower(TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), k), ONE)
+        yield lower(dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), k), ONE)
     yield lower(quantized(1 << 20), ONE)
     for limits, sizes in (
         *((ONE, (1 << 20, lines)) for lines in (1, 3, 8)),
         (THREADS, (1 << 20,)),
         (dataclasses.replace(ONE, least_loads=1 << 20), (1 << 29,)),
     ):
-        yield lower(CumulativeSummationOperatorDesc.of(TensorDesc(FLOAT32, sizes), 0), limits)
+        yield lower(dmlgpu.CumulativeSummationOperatorDesc.of(TensorDesc(FLOAT32, sizes), 0), limits)
 
 
 def test_an_inner_loop_of_the_only_item_is_reported(counter):
@@ -381,7 +374,7 @@ def test_an_inner_loop_of_the_only_item_is_reported(counter):
 
 def test_what_unpooling_hands_on(counter):
     """Its writes bind four buffers, and report after `last`."""
-    plan = lower(MaxUnpoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 8, 8)), (16, 16)), ONE)
+    plan = lower(dmlgpu.MaxUnpoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 8, 8)), (16, 16)), ONE)
     *_, writes, again, last = plan.dispatches
     assert (writes.has_status, again.has_status, last.has_status) == (False, False, True)
     for flags in 0, 1, 2, 3:

@@ -6,37 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    CumulativeProductOperatorDesc,
-    CumulativeSummationOperatorDesc,
-    DataType,
-    DescriptorError,
-    LpPooling1OperatorDesc,
-    MaxPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    MaxPoolingOperatorDesc,
-    MaxUnpoolingOperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    TensorDesc,
-    adaptive_max_pooling,
-    argmax,
-    argmin,
-    average_pooling,
-    average_pooling_grad,
-    lp_pooling,
-    max_pooling,
-    max_pooling_grad,
-    max_unpooling,
-    reduce,
-    reference,
-    roi_pooling,
-    sum,
-    top_k,
-)
+import dmlgpu
+from dmlgpu import ArgmaxOperatorDesc, MaxPooling2OperatorDesc, ReduceOperatorDesc, TensorDesc, argmax
 from dmlgpu.errors import shown
 from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT16, INT32, INT64, NO_END, UINT8, UINT32, UINT64
 from tests.support.errors import refuses
@@ -62,13 +33,13 @@ CALLS = {
     ReduceOperatorDesc: (
         "ReduceOperatorDesc",
         {
-            "function": ReduceFunction.SUM,
+            "function": dmlgpu.ReduceFunction.SUM,
             "input_tensor": (FLOAT32, (3,)),
             "output_tensor": (FLOAT32, (1,)),
             "axes": (0,),
         },
     ),
-    ReduceOperatorDesc.of: ("ReduceOperatorDesc", {"function": ReduceFunction.AVERAGE}),
+    ReduceOperatorDesc.of: ("ReduceOperatorDesc", {"function": dmlgpu.ReduceFunction.AVERAGE}),
     MaxPooling2OperatorDesc: (
         "MaxPooling2OperatorDesc",
         {
@@ -79,7 +50,7 @@ CALLS = {
         },
     ),
     MaxPooling2OperatorDesc.of: ("MaxPooling2OperatorDesc", {"input_tensor": IMAGE}),
-    MaxPoolingGradOperatorDesc: (
+    dmlgpu.MaxPoolingGradOperatorDesc: (
         "MaxPoolingGradOperatorDesc",
         {
             "input_tensor": (FLOAT32, (1, 1, 4, 4)),
@@ -88,11 +59,11 @@ CALLS = {
             **WINDOW,
         },
     ),
-    MaxPoolingGradOperatorDesc.of: (
+    dmlgpu.MaxPoolingGradOperatorDesc.of: (
         "MaxPoolingGradOperatorDesc",
         {"input_tensor": (FLOAT32, (1, 1, 4, 4)), "window_size": (2, 2)},
     ),
-    MaxUnpoolingOperatorDesc: (
+    dmlgpu.MaxUnpoolingOperatorDesc: (
         "MaxUnpoolingOperatorDesc",
         {
             "input_tensor": (FLOAT32, (1, 1, 2, 2)),
@@ -100,31 +71,34 @@ CALLS = {
             "output_tensor": (FLOAT32, (1, 1, 4, 4)),
         },
     ),
-    MaxUnpoolingOperatorDesc.of: ("MaxUnpoolingOperatorDesc", {"output_sizes": (1, 1, 4, 4)}),
-    LpPooling1OperatorDesc.of: ("LpPooling1OperatorDesc", {"window_size": (2, 2)}),
-    CumulativeSummationOperatorDesc.of: ("CumulativeSummationOperatorDesc", {"input_tensor": ROWS, "axis": 0}),
-    CumulativeProductOperatorDesc: (
+    dmlgpu.MaxUnpoolingOperatorDesc.of: ("MaxUnpoolingOperatorDesc", {"output_sizes": (1, 1, 4, 4)}),
+    dmlgpu.LpPooling1OperatorDesc.of: ("LpPooling1OperatorDesc", {"window_size": (2, 2)}),
+    dmlgpu.CumulativeSummationOperatorDesc.of: ("CumulativeSummationOperatorDesc", {"input_tensor": ROWS, "axis": 0}),
+    dmlgpu.CumulativeProductOperatorDesc: (
         "CumulativeProductOperatorDesc",
         {"input_tensor": (FLOAT32, (2, 3)), "output_tensor": (FLOAT32, (2, 3)), "axis": 0},
     ),
     argmax: ("ArgmaxOperatorDesc", {"x": ROWS}),
-    argmin: ("ArgminOperatorDesc", {"x": ROWS}),
-    reduce: ("ReduceOperatorDesc", {"function": ReduceFunction.SUM}),
-    top_k: ("TopK1OperatorDesc", {"x": ROWS, "k": 1}),
-    max_pooling: ("MaxPooling2OperatorDesc", {"x": IMAGE, "window_size": 2}),
-    adaptive_max_pooling: ("MaxPooling2OperatorDesc", {"x": IMAGE}),
-    average_pooling: ("AveragePooling1OperatorDesc", {"x": IMAGE, "window_size": 2}),
-    lp_pooling: ("LpPooling1OperatorDesc", {"x": IMAGE, "window_size": 2}),
-    average_pooling_grad: (
+    dmlgpu.argmin: ("ArgminOperatorDesc", {"x": ROWS}),
+    dmlgpu.reduce: ("ReduceOperatorDesc", {"function": dmlgpu.ReduceFunction.SUM}),
+    dmlgpu.top_k: ("TopK1OperatorDesc", {"x": ROWS, "k": 1}),
+    dmlgpu.max_pooling: ("MaxPooling2OperatorDesc", {"x": IMAGE, "window_size": 2}),
+    dmlgpu.adaptive_max_pooling: ("MaxPooling2OperatorDesc", {"x": IMAGE}),
+    dmlgpu.average_pooling: ("AveragePooling1OperatorDesc", {"x": IMAGE, "window_size": 2}),
+    dmlgpu.lp_pooling: ("LpPooling1OperatorDesc", {"x": IMAGE, "window_size": 2}),
+    dmlgpu.average_pooling_grad: (
         "AveragePoolingGradOperatorDesc",
         {"gradient": ROWS, "input_sizes": (3, 4), "window_size": 2},
     ),
-    max_pooling_grad: (
+    dmlgpu.max_pooling_grad: (
         "MaxPoolingGradOperatorDesc",
         {"x": PLANES, "gradient": PLANES[:, :3, :3], "window_size": 2},
     ),
-    max_unpooling: ("MaxUnpoolingOperatorDesc", {"x": POOLED, "indices": PLACES, "output_sizes": 4}),
-    roi_pooling: ("RoiPoolingOperatorDesc", {"x": IMAGE, "rois": np.zeros((2, 5), np.float32), "pooled_size": 2}),
+    dmlgpu.max_unpooling: ("MaxUnpoolingOperatorDesc", {"x": POOLED, "indices": PLACES, "output_sizes": 4}),
+    dmlgpu.roi_pooling: (
+        "RoiPoolingOperatorDesc",
+        {"x": IMAGE, "rois": np.zeros((2, 5), np.float32), "pooled_size": 2},
+    ),
 }
 
 # What is allowed.
@@ -141,14 +115,14 @@ NUMPY_SELECTED = "float32, float16, int64, int32, int16, int8, uint64, uint32, u
 TO_INT32 = "x.astype(np.int32) ... np.asarray(x, np.int32)"
 TO_FLOAT32 = "x.astype(np.float32) ... np.asarray(x, np.float32)"
 DIRECTIONS = "AxisDirection.INCREASING, AxisDirection.DECREASING, or their names"
-FUNCTIONS = ", ".join(f"ReduceFunction.{function.name}" for function in ReduceFunction) + ", or their names"
+FUNCTIONS = ", ".join(f"ReduceFunction.{function.name}" for function in dmlgpu.ReduceFunction) + ", or their names"
 FORMULA = "(input + padding - extent) / stride + 1"
 
 # Where one argument is wrong: the field that is named, values of it, and what is allowed. What was received is the
 # value, or of a field with an index this entry.
 ALONE = {
     TensorDesc: [
-        ("data_type", [DataType.UNKNOWN, True, 14, "FLOAT33", np.zeros(0), None], TYPES),
+        ("data_type", [dmlgpu.DataType.UNKNOWN, True, 14, "FLOAT33", np.zeros(0), None], TYPES),
         ("sizes", [5, "12", None, np.array(1)], LIST),
         ("sizes[1]", [(1, 2.0), (1, "2")], "an integer"),
         ("sizes[1]", [(4, 0), (4, -1), (4, 2**32)], FROM_1),
@@ -190,13 +164,13 @@ ALONE = {
         ("end_padding[0]", [(2**32 - 1, 0)], "4294967300 ... at most 4294967295"),
     ],
     MaxPooling2OperatorDesc.of: [("window_size", [None], LIST)],
-    CumulativeSummationOperatorDesc.of: [
+    dmlgpu.CumulativeSummationOperatorDesc.of: [
         ("axis", [2], "-2 to 1"),
         ("axis", [(0,)], "an integer"),
         ("axis_direction", [2], DIRECTIONS),
         ("has_exclusive_sum", [1], "True and False"),
     ],
-    CumulativeProductOperatorDesc: [("axis", [-1], "0 to 1")],
+    dmlgpu.CumulativeProductOperatorDesc: [("axis", [-1], "0 to 1")],
     argmax: [
         ("axis", ["0", 1.0], f"an integer ... {LIST}"),
         ("axis", [True, np.True_], "an integer"),
@@ -207,33 +181,33 @@ ALONE = {
         ("keepdims", [1], "True and False"),
         ("axis_direction", [FLOAT32], DIRECTIONS),
     ],
-    argmin: [("axis_direction", [3], DIRECTIONS)],
-    average_pooling: [("include_padding", [1], "True and False")],
-    lp_pooling: [("p", [0], FROM_1), ("p", [2.5], "an integer")],
-    average_pooling_grad: [
+    dmlgpu.argmin: [("axis_direction", [3], DIRECTIONS)],
+    dmlgpu.average_pooling: [("include_padding", [1], "True and False")],
+    dmlgpu.lp_pooling: [("p", [0], FROM_1), ("p", [2.5], "an integer")],
+    dmlgpu.average_pooling_grad: [
         ("input_sizes", [None], "the sizes of what was pooled"),
         ("input_sizes", [(1, 2, 3)], "3 entries ... 2"),
         ("include_padding", [1], "True and False"),
     ],
-    max_pooling_grad: [("strides", [(1, 1, 2)], "3 entries ... 2")],
-    max_unpooling: [
+    dmlgpu.max_pooling_grad: [("strides", [(1, 1, 2)], "3 entries ... 2")],
+    dmlgpu.max_unpooling: [
         ("output_sizes", [(4, 4, 4, 4)], "4 entries ... 2"),
         ("output_sizes", [None], "the sizes of what was pooled"),
     ],
-    adaptive_max_pooling: [
+    dmlgpu.adaptive_max_pooling: [
         ("output_sizes", [(2, 3), (1, 2), (4, 3)], "divisors of (3, 3)"),
         ("output_sizes", [(3,), (1, 1, 1, 1), ()], "(1, 1, 3, 3) ... (height, width) or (depth, height, width)"),
         ("output_sizes", [None, "2"], LIST),
         ("output_sizes[1]", [(1, 0)], FROM_1),
         ("output_sizes[0]", [(1.0, 1)], "an integer"),
     ],
-    roi_pooling: [
+    dmlgpu.roi_pooling: [
         ("pooled_size", [(0, 1), (1, 65536), (-1, 2), (1,), (1, 2, 3)], "a height and a width of 1 to 65535"),
         ("pooled_size", [None, "2", {2, 3}], LIST),
         ("pooled_size[1]", [(1, 1.5)], "an integer"),
         ("spatial_scale", [0, -1.0, np.inf, np.nan, 1e39, 1e-46, 10**400, True, "1", None], "numbers above 0"),
     ],
-    top_k: [
+    dmlgpu.top_k: [
         ("k", [0, -1, 4, 2**40], "1 to 3, the size of the axis"),
         ("k", [True, np.True_, 1.0, np.float32(1), "1", None, (1,)], "an integer"),
         ("axis", [2, -3, 2**40], "-2 to 1"),
@@ -242,7 +216,7 @@ ALONE = {
         ("mode", ["LARGEST", "max", 1, True, np.array(["largest", "smallest"])], "'largest', 'smallest'"),
         ("sorted", [1, None, "yes"], "True and False"),
     ],
-    max_pooling: [
+    dmlgpu.max_pooling: [
         ("window_size", [None], f"an integer ... {LIST}"),
         ("window_size", [{2, 3}], LIST),
         ("window_size", [(2,)], "(1, 1, 3, 3) ... 1-D ... (1, width)"),
@@ -263,7 +237,7 @@ ALONE = {
         ("output_sizes", ["2"], f"an integer ... {LIST}"),
         ("output_sizes", [(2,)], "1 entries ... 2"),
         ("output_sizes", [(1, 3, 2, 2)], "begin with (1, 1)"),
-        ("output_indices", [DataType.UINT64], "True and False"),
+        ("output_indices", [dmlgpu.DataType.UINT64], "True and False"),
     ],
 }
 
@@ -311,11 +285,9 @@ OTHERS = {
         ),
     ],
     ArgmaxOperatorDesc.of: [
-        ({"input_tensor": (DataType.UINT4, (3,))}, f"input_tensor.data_type: UINT4 ... {SELECTED}"),
+        ({"input_tensor": (dmlgpu.DataType.UINT4, (3,))}, f"input_tensor.data_type: UINT4 ... {SELECTED}")
     ],
-    ReduceOperatorDesc: [
-        ({"output_tensor": (UINT32, (1,))}, "output_tensor.data_type: UINT32 ... FLOAT32"),
-    ],
+    ReduceOperatorDesc: [({"output_tensor": (UINT32, (1,))}, "output_tensor.data_type: UINT32 ... FLOAT32")],
     ReduceOperatorDesc.of: [
         ({"input_tensor": BOOLS}, f"input_tensor.data_type: UINT8 ... bool ... {FLOATS} ... {TO_FLOAT32}"),
         ({"input_tensor": (INT32, (3,))}, f"input_tensor.data_type: INT32 ... {FLOATS} ... {TO_FLOAT32} ... rounds"),
@@ -362,20 +334,20 @@ OTHERS = {
         ({"dtype": "index"}, "dtype: 'index' ... a DataType ... a NumPy type"),
         ({"dtype": bool}, f"dtype: ... bool ... {INDICES.lower()}"),
         ({"dtype": np.float32}, f"dtype: FLOAT32 ... {INDICES}"),
-        ({"dtype": DataType.INT8}, f"dtype: INT8 ... {INDICES}"),
+        ({"dtype": dmlgpu.DataType.INT8}, f"dtype: INT8 ... {INDICES}"),
     ],
-    argmin: [
+    dmlgpu.argmin: [
         ({"x": ROWS[:, :0]}, "input_tensor.sizes: ... (0, 1) ... (2, 0) ... empty"),
         ({"x": ROWS[:, :0], "axis": 1}, "input_tensor.sizes: ... (1,) ... (2, 0) ... empty"),
     ],
-    top_k: [
+    dmlgpu.top_k: [
         ({"k": 10**5000}, "k: int ... 1 to 3"),
         ({"x": ROWS.astype(complex)}, f"input_tensor.data_type: ... complex128 ... {NUMPY_SELECTED}"),
         ({"x": ROWS[:, :0]}, "k: 1 ... axis 1 ... (2, 0) ... empty"),
         ({"indices_data_type": np.float32}, f"indices_data_type: FLOAT32 ... {INDICES}"),
         ({"indices_data_type": None}, "indices_data_type: None ... a DataType ... a NumPy type"),
     ],
-    MaxPoolingGradOperatorDesc: [
+    dmlgpu.MaxPoolingGradOperatorDesc: [
         (
             {"output_gradient_tensor": (FLOAT32, (1, 1, 4, 5))},
             "output_gradient_tensor.sizes[3]: 5 ... 4 ... (1, 1, 4, 4), the sizes of input_tensor",
@@ -385,7 +357,7 @@ OTHERS = {
             "output_gradient_tensor.data_type: FLOAT16 differs ... FLOAT32",
         ),
     ],
-    MaxPoolingGradOperatorDesc.of: [
+    dmlgpu.MaxPoolingGradOperatorDesc.of: [
         (
             {"indices_tensor": (UINT32, (1, 1, 3, 4))},
             "indices_tensor.sizes[3]: 4 ... 3 ... (1, 1, 3, 3), the sizes of input_gradient_tensor",
@@ -396,14 +368,14 @@ OTHERS = {
             "input_gradient_tensor.data_type: FLOAT16 differs ... FLOAT32",
         ),
     ],
-    MaxUnpoolingOperatorDesc: [
+    dmlgpu.MaxUnpoolingOperatorDesc: [
         ({"output_tensor": (UINT8, (1, 1, 4, 4))}, "output_tensor.data_type: UINT8 differs ... FLOAT32"),
         (
             {"indices_tensor": (UINT64, (1, 1, 2, 3))},
             "indices_tensor.sizes[3]: 3 ... 2 ... (1, 1, 2, 2), the sizes of input_tensor",
         ),
     ],
-    MaxUnpoolingOperatorDesc.of: [
+    dmlgpu.MaxUnpoolingOperatorDesc.of: [
         (
             {"input_tensor": (FLOAT32, (1, 1, 2, 2, 2))},
             "input_tensor.sizes: (1, 1, 2, 2, 2) ... 5 dimensions ... 4 (NCHW)",
@@ -413,17 +385,17 @@ OTHERS = {
             "output_tensor.sizes[1]: 2 ... 1 ... (1, 1, 4, 4), the input",
         ),
     ],
-    LpPooling1OperatorDesc.of: [
+    dmlgpu.LpPooling1OperatorDesc.of: [
         (
             {"input_tensor": (INT32, (1, 1, 4, 4))},
             f"input_tensor.data_type: INT32 ... {FLOATS} ... {TO_FLOAT32} ... rounds",
-        ),
+        )
     ],
-    CumulativeProductOperatorDesc: [
+    dmlgpu.CumulativeProductOperatorDesc: [
         ({"output_tensor": (FLOAT32, (3, 2))}, "output_tensor.sizes[0]: 3 ... 2"),
         ({"output_tensor": (INT32, (2, 3))}, "output_tensor.data_type: INT32 differs ... FLOAT32"),
     ],
-    reduce: [
+    dmlgpu.reduce: [
         ({"x": ROWS, "function": "SUMS"}, f"function: 'SUMS' ... {FUNCTIONS}"),
         ({"x": ROWS.astype(np.uint8)}, f"input_tensor.data_type: UINT8, which arrays of ... {NUMBERS} ... {TO_INT32}"),
         ({"x": ROWS, "dtype": np.float16}, "dtype: FLOAT16 differs ... FLOAT32"),
@@ -431,7 +403,7 @@ OTHERS = {
         ({"x": BOOLS}, f"input_tensor.data_type: ... bool ... {NUMBERS.lower()} ... {TO_INT32}"),
         ({"x": np.zeros(3)}, f"input_tensor.data_type: FLOAT64 ... {NUMBERS} ... {TO_FLOAT32} ... rounds"),
     ],
-    max_pooling: [
+    dmlgpu.max_pooling: [
         ({"x": np.float32(3)}, "input_tensor.sizes: () ... 0 dimensions ... an int ... 2 to 5"),
         ({"x": ROWS[0]}, "window_size: 2 ... (3,) ... 1-D ... (1, width)"),
         ({"x": ROWS, "window_size": (2, 2, 2)}, "input_tensor.sizes: (2, 3) ... 2 dimensions ... 3 entries ... 3 to 5"),
@@ -474,17 +446,14 @@ OTHERS = {
             {"x": ROWS, "window_size": (1, 2), "strides": 2, "output_sizes": (1, 4)},
             "output_sizes: 4 ... 1 ... width ... 2 rounded up",
         ),
-        (
-            {"output_indices": True, "indices_data_type": np.int32},
-            "indices_data_type: INT32 ... INT64, UINT64, UINT32",
-        ),
+        ({"output_indices": True, "indices_data_type": np.int32}, "indices_data_type: INT32 ... INT64, UINT64, UINT32"),
     ],
-    average_pooling: [
+    dmlgpu.average_pooling: [
         ({"x": BOOLS}, f"input_tensor.data_type: ... bool ... {FLOATS.lower()} ... {TO_FLOAT32}"),
         ({"x": ROWS.astype(np.int64)}, f"input_tensor.data_type: INT64 ... {FLOATS} ... {TO_FLOAT32} ... rounds"),
         ({"padding": ((2, 0), (2, 0))}, "window_size[0]: window 0 ... height ... padding"),
     ],
-    average_pooling_grad: [
+    dmlgpu.average_pooling_grad: [
         ({"gradient": POOLED, "input_sizes": 4}, "gradient.shape: 2 ... 3 ... height, "),
         (
             {"input_sizes": 2**31, "window_size": 2**31, "padding": 1},
@@ -495,7 +464,7 @@ OTHERS = {
             "input_sizes: (2147483648, 2147483649) ... 4611686020574871552 ... at most 4294967295",
         ),
     ],
-    max_pooling_grad: [
+    dmlgpu.max_pooling_grad: [
         ({"gradient": PLANES[:, :3, :2]}, f"gradient.shape: 2 ... 3 ... width, {FORMULA}"),
         ({"x": PLANES[0], "gradient": PLANES[0, :3, :2]}, f"gradient.shape: 2 ... 3 ... width, {FORMULA}"),
         ({"gradient": PLANES[[0, 0], :3, :3]}, "gradient.shape: (2, 3, 3) ... (1, 4, 4)"),
@@ -511,14 +480,14 @@ OTHERS = {
         ),
         ({"x": ROWS, "gradient": ROWS, "padding": 1}, f"gradient.shape: 2 ... 3 ... height, {FORMULA}"),
     ],
-    roi_pooling: [
+    dmlgpu.roi_pooling: [
         ({"x": ROWS}, "input_tensor.sizes: (2, 3) ... (N, C, height, width)"),
         ({"x": IMAGE[:, :, :0]}, "input_tensor.sizes: ... (N, C, height, width)"),
         ({"rois": np.zeros((2, 4), np.float32)}, "rois.shape: (2, 4) ... (regions, 5)"),
         ({"rois": np.zeros((2, 5))}, f"roi_tensor.data_type: FLOAT64 ... {FLOATS} ... {TO_FLOAT32} ... rounds"),
         ({"rois": np.zeros((2, 5), np.float16)}, "roi_tensor.data_type: FLOAT16 ... FLOAT32"),
     ],
-    max_unpooling: [
+    dmlgpu.max_unpooling: [
         *(
             ({"indices": PLACES.astype(dtype)}, f"indices_tensor.data_type: {says}")
             for dtype, says in (
@@ -568,7 +537,7 @@ MISTAKES = [*mistakes()]
 def test_message(call, wrong, says):
     # Words are whole ones: 1 is not found in 10, nor in -1.
     words = ".*".join(rf"(?<![\w-]){re.escape(part)}(?!\w)" for part in says.split(" ... "))
-    with pytest.raises(DescriptorError, match=f"^{words}") as caught:
+    with pytest.raises(dmlgpu.DescriptorError, match=f"^{words}") as caught:
         call(**{field: described(field, value) for field, value in (CALLS[call][1] | wrong).items()})
     # That an array can be converted is said just where it can.
     assert all((word in str(caught.value)) == (word in says) for word in ("astype", "rounds"))
@@ -605,10 +574,10 @@ def test_what_is_no_array(x):
     for call, field, arguments in [
         (TensorDesc.of, "TensorDesc.of", ()),
         (argmax, "argmax.x", ()),
-        (sum, "sum.x", ()),
-        (partial(max_pooling_grad, ROWS), "max_pooling_grad.gradient", (2,)),
-        (partial(max_unpooling, ROWS), "max_unpooling.indices", (4,)),
-        (partial(reference, ArgmaxOperatorDesc.of(ROWS)), "ArgmaxOperatorDesc.input_tensor", ()),
+        (dmlgpu.sum, "sum.x", ()),
+        (partial(dmlgpu.max_pooling_grad, ROWS), "max_pooling_grad.gradient", (2,)),
+        (partial(dmlgpu.max_unpooling, ROWS), "max_unpooling.indices", (4,)),
+        (partial(dmlgpu.reference, ArgmaxOperatorDesc.of(ROWS)), "ArgmaxOperatorDesc.input_tensor", ()),
     ]:
         refuses(rf"^{field}: {text} cannot be viewed by NumPy as an array of", call, x, *arguments)
 
@@ -622,10 +591,10 @@ def test_every_descriptor_names_itself():
     window = ((1, 1), (2, 2), (0, 0), (0, 0))
     for kind, arguments in {
         ArgmaxOperatorDesc: (source, target, (0,)),
-        ArgminOperatorDesc: (source, target, (0,)),
+        dmlgpu.ArgminOperatorDesc: (source, target, (0,)),
         ReduceOperatorDesc: (0, source, target, (0,)),
-        MaxPoolingOperatorDesc: (source, target, *window),
-        MaxPooling1OperatorDesc: (source, target, None, *window),
+        dmlgpu.MaxPoolingOperatorDesc: (source, target, *window),
+        dmlgpu.MaxPooling1OperatorDesc: (source, target, None, *window),
         MaxPooling2OperatorDesc: (source, target, None, *window, (1, 1)),
     }.items():
         refuses(f"^{kind.__name__}\\.output_tensor", kind, *arguments)

@@ -11,20 +11,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    AveragePoolingGradOperatorDesc,
-    AxisDirection,
-    DataType,
-    DescriptorError,
-    MaxPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    MaxPoolingOperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    TensorDesc,
-)
+from dmlgpu import ArgmaxOperatorDesc, DescriptorError, ReduceFunction, ReduceOperatorDesc, TensorDesc
 from dmlgpu.descriptors.reduction import ExtremumOperatorDesc
 from dmlgpu.testing.cases import (
     CASES,
@@ -111,7 +98,7 @@ def test_prints_as_it_is_written():
         "ArgmaxOperatorDesc(input_tensor=TensorDesc(DataType.FLOAT32, (2, 3)), "
         "output_tensor=TensorDesc(DataType.UINT32, (2, 1)), axes=(1,), axis_direction=AxisDirection.INCREASING)"
     )
-    assert ArgmaxOperatorDesc(source, target, [1], 1).axis_direction is AxisDirection.DECREASING
+    assert ArgmaxOperatorDesc(source, target, [1], 1).axis_direction is dmlgpu.AxisDirection.DECREASING
     assert ReduceOperatorDesc(1, source, target, [1]).function is ReduceFunction.ARGMIN
     descs = {arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 3, 4), axes) for axes in itertools.permutations((0, 1, 2))}
     assert [desc.axes for desc in descs] == [(0, 1, 2)]
@@ -123,10 +110,13 @@ def test_prints_as_it_is_written():
 TYPES = {
     (kind, field): set(types)
     for kinds, tensors in (
-        ((ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc), {"input": ELEMENT_TYPES, "output": INDEX_TYPES}),
-        ((MaxPoolingOperatorDesc,), {"input": ELEMENT_TYPES, "output": ELEMENT_TYPES}),
         (
-            (MaxPooling1OperatorDesc, MaxPooling2OperatorDesc),
+            (ArgmaxOperatorDesc, dmlgpu.ArgminOperatorDesc, ReduceOperatorDesc),
+            {"input": ELEMENT_TYPES, "output": INDEX_TYPES},
+        ),
+        ((dmlgpu.MaxPoolingOperatorDesc,), {"input": ELEMENT_TYPES, "output": ELEMENT_TYPES}),
+        (
+            (dmlgpu.MaxPooling1OperatorDesc, dmlgpu.MaxPooling2OperatorDesc),
             {"input": ELEMENT_TYPES, "output": ELEMENT_TYPES, "output_indices": (UINT64, UINT32)},
         ),
     )
@@ -137,7 +127,7 @@ VALID = {
     type(desc): desc
     for desc in (
         arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 3), [1]),
-        arg_desc(ArgminOperatorDesc, FLOAT32, (2, 3), [1]),
+        arg_desc(dmlgpu.ArgminOperatorDesc, FLOAT32, (2, 3), [1]),
         ReduceOperatorDesc(ReduceFunction.ARGMAX, TensorDesc(FLOAT32, (2, 3)), TensorDesc(UINT32, (2, 1)), [1]),
         next(case.desc for case in CASES if case.id == "max-pooling-4d-float32"),
         next(case.desc for case in CASES if case.id == "max-pooling1-4d-float32"),
@@ -160,7 +150,7 @@ def with_type(kind, field, data_type):
 
 @by_tensor
 def test_types_that_are_accepted_and_no_others(kind, field):
-    for data_type in set(DataType) - {DataType.UNKNOWN}:
+    for data_type in set(dmlgpu.DataType) - {dmlgpu.DataType.UNKNOWN}:
         if data_type in TYPES[kind, field]:
             assert getattr(with_type(kind, field, data_type), field).data_type is data_type
         else:
@@ -171,14 +161,16 @@ def test_types_that_are_accepted_and_no_others(kind, field):
             assert sorted(told) == sorted(t.name for t in TYPES[kind, field])
 
 
-@pytest.mark.parametrize("kind", [ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc, ExtremumOperatorDesc])
+@pytest.mark.parametrize(
+    "kind", [ArgmaxOperatorDesc, dmlgpu.ArgminOperatorDesc, ReduceOperatorDesc, ExtremumOperatorDesc]
+)
 def test_an_int32_index_of_the_most_elements(kind):
     """The indices 0 to 2^31 - 1 fit; one element more does not."""
 
     def desc(size):
-        tensors = TensorDesc(UINT8, (1, size)), TensorDesc(DataType.INT32, (1, 1))
+        tensors = TensorDesc(UINT8, (1, size)), TensorDesc(dmlgpu.DataType.INT32, (1, 1))
         if kind is ExtremumOperatorDesc:
-            return kind.of(ReduceFunction.MAX, tensors[0], (1,), indices_data_type=DataType.INT32)
+            return kind.of(ReduceFunction.MAX, tensors[0], (1,), indices_data_type=dmlgpu.DataType.INT32)
         return kind(*tensors, (1,)) if kind is not ReduceOperatorDesc else kind(ReduceFunction.ARGMAX, *tensors, (1,))
 
     assert desc(2**31).inputs[0].element_count == 2**31
@@ -206,7 +198,7 @@ def test_an_extremum_gives_the_value_and_its_index():
         ({"function": 99}, "function: 99 is not allowed"),
         ({"axes": ()}, "axes: () is empty"),
         (
-            {"output_tensor": TensorDesc(DataType.INT32, (2, 1))},
+            {"output_tensor": TensorDesc(dmlgpu.DataType.INT32, (2, 1))},
             "output_tensor.data_type: INT32 differs from the input",
         ),
         ({"output_tensor": TensorDesc(FLOAT32, (1, 1))}, "output_tensor.sizes[0]: 1 is wrong"),
@@ -223,12 +215,9 @@ def test_an_extremum_checks_its_fields(changes, message):
         dataclasses.replace(desc, **changes)
 
 
-# Output sizes
-
-
 def pool_row(size, output, window, stride=1, start=0, end=0, dilation=1):
     """A descriptor that pools a row of `size` to `output` elements."""
-    return MaxPooling2OperatorDesc(
+    return dmlgpu.MaxPooling2OperatorDesc(
         TensorDesc(FLOAT32, (1, 1, 1, size)),
         TensorDesc(FLOAT32, (1, 1, 1, output)),
         None,
@@ -279,18 +268,15 @@ def test_an_output_size_that_rounding_does_not_give(output, allowed):
         pool_row(5, output, window=2, stride=2)
 
 
-# What descriptors hand on
-
-
 def test_canonical_descriptors():
     source, target = TensorDesc(FLOAT32, (2, 3)), TensorDesc(UINT32, (2, 1))
     assert ReduceOperatorDesc(0, source, target, [1]).canonical() == ArgmaxOperatorDesc(source, target, [1])
-    assert ReduceOperatorDesc(1, source, target, [1]).canonical() == ArgminOperatorDesc(source, target, [1])
+    assert ReduceOperatorDesc(1, source, target, [1]).canonical() == dmlgpu.ArgminOperatorDesc(source, target, [1])
     new = pool_desc(FLOAT32, (1, 2, 5, 5), (2, 2), indices=None)
     fields = {name: value for name, value in vars(new).items() if name != "dilations"}
-    assert MaxPooling1OperatorDesc(**fields).canonical() == new == new.canonical()
+    assert dmlgpu.MaxPooling1OperatorDesc(**fields).canonical() == new == new.canonical()
     del fields["output_indices_tensor"]
-    assert MaxPoolingOperatorDesc(**fields).canonical() == new
+    assert dmlgpu.MaxPoolingOperatorDesc(**fields).canonical() == new
 
 
 def test_tensors_in_the_order_of_the_fields():
@@ -300,9 +286,6 @@ def test_tensors_in_the_order_of_the_fields():
     assert pool_desc(INT64, (1, 2, 5, 5), (2, 2), indices=None).outputs == (TensorDesc(INT64, (1, 2, 4, 4)),)
 
 
-# Descriptors that are inferred
-
-
 @pytest.mark.parametrize("x", [TensorDesc(INT64, (2, 3, 4)), np.zeros((2, 3, 4), np.int64)], ids=["desc", "array"])
 def test_outputs_of_reductions_are_inferred(x):
     source = TensorDesc(INT64, (2, 3, 4))
@@ -310,8 +293,10 @@ def test_outputs_of_reductions_are_inferred(x):
     assert ArgmaxOperatorDesc.of(x).axes == (0, 1, 2)
     assert ArgmaxOperatorDesc.of(x, axis=(-1, 0)) == ArgmaxOperatorDesc.of(x, (0, 2))
     assert ReduceOperatorDesc.of("sum", x, axis=-2) == ReduceOperatorDesc.of(ReduceFunction.SUM, x, (1,))
-    last = ArgminOperatorDesc.of(x, [1], AxisDirection.DECREASING, output_data_type=np.uint64)
-    assert last == ArgminOperatorDesc(source, TensorDesc(UINT64, (2, 1, 4)), (1,), AxisDirection.DECREASING)
+    last = dmlgpu.ArgminOperatorDesc.of(x, [1], dmlgpu.AxisDirection.DECREASING, output_data_type=np.uint64)
+    assert last == dmlgpu.ArgminOperatorDesc(
+        source, TensorDesc(UINT64, (2, 1, 4)), (1,), dmlgpu.AxisDirection.DECREASING
+    )
     reduced = ReduceOperatorDesc.of(ReduceFunction.ARGMIN, x, (0,), output_data_type=INT64)
     assert reduced == ReduceOperatorDesc(ReduceFunction.ARGMIN, source, TensorDesc(INT64, (1, 3, 4)), (0,))
 
@@ -320,18 +305,20 @@ def test_inputs_keep_their_layout():
     x = np.zeros((4, 6), np.int64)[:, ::2]
     assert ArgmaxOperatorDesc.of(x, (0,)).input_tensor == TensorDesc(INT64, (4, 3), (6, 2))
     source = TensorDesc(FLOAT32, (1, 1, 5, 6), (0, 0, 8, 1), 1000)
-    assert MaxPooling2OperatorDesc.of(source, (2, 2)).input_tensor is source
+    assert dmlgpu.MaxPooling2OperatorDesc.of(source, (2, 2)).input_tensor is source
 
 
-@pytest.mark.parametrize("kind", [MaxPooling2OperatorDesc, MaxPooling1OperatorDesc, MaxPoolingOperatorDesc])
+@pytest.mark.parametrize(
+    "kind", [dmlgpu.MaxPooling2OperatorDesc, dmlgpu.MaxPooling1OperatorDesc, dmlgpu.MaxPoolingOperatorDesc]
+)
 def test_outputs_of_pooling_are_inferred(kind):
     source, sizes = TensorDesc(FLOAT32, (2, 3, 8, 9)), (2, 3, 3, 4)
     fields = {"strides": (1, 1), "window_size": (2, 3), "start_padding": (0, 0), "end_padding": (0, 0)}
     options = {"strides": (3, 2), "start_padding": (1, 0), "end_padding": (0, 1)}
     none, indices = {}, {}
-    if kind is MaxPooling2OperatorDesc:
+    if kind is dmlgpu.MaxPooling2OperatorDesc:
         fields["dilations"], options["dilations"] = (1, 1), (2, 1)
-    if kind is not MaxPoolingOperatorDesc:
+    if kind is not dmlgpu.MaxPoolingOperatorDesc:
         none, indices = {"output_indices_tensor": None}, {"output_indices_tensor": TensorDesc(UINT64, sizes)}
     assert kind.of(source, (2, 3)) == kind(source, TensorDesc(FLOAT32, (2, 3, 7, 7)), **fields, **none)
     expected = kind(source, TensorDesc(FLOAT32, sizes), **fields | options | indices)
@@ -344,11 +331,11 @@ def test_outputs_of_pooling_are_inferred(kind):
 @pytest.mark.parametrize(
     ("kind", "options", "says"),
     [
-        (MaxPooling1OperatorDesc, {"dilations": (1, 1)}, "no dilations; it has window_size, "),
-        (MaxPooling2OperatorDesc, {"padding": (1, 1)}, "no padding; it has .*, dilations$"),
-        (MaxPoolingOperatorDesc, {"indices_data_type": UINT32}, "no indices_data_type; it has window_size, "),
+        (dmlgpu.MaxPooling1OperatorDesc, {"dilations": (1, 1)}, "no dilations; it has window_size, "),
+        (dmlgpu.MaxPooling2OperatorDesc, {"padding": (1, 1)}, "no padding; it has .*, dilations$"),
+        (dmlgpu.MaxPoolingOperatorDesc, {"indices_data_type": UINT32}, "no indices_data_type; it has window_size, "),
         (
-            AveragePoolingGradOperatorDesc,
+            dmlgpu.AveragePoolingGradOperatorDesc,
             {"window_size": (2, 2), "dilations": 1},
             "no dilations; it has window_size, strides, start_padding",
         ),

@@ -7,15 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    AveragePoolingGradOperatorDesc,
-    MaxPooling2OperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    TensorDesc,
-)
+import dmlgpu
+from dmlgpu import ArgmaxOperatorDesc, AveragePoolingGradOperatorDesc, MaxPooling2OperatorDesc, TensorDesc
 from dmlgpu.lowering.geometry import Dim
 from dmlgpu.lowering.kernels.cut import Extent, Part, PartKernel, Rules, Tiling
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
@@ -93,7 +86,9 @@ OPERATORS = {
     "outer-and-inner": arg_desc(ArgmaxOperatorDesc, UINT8, (5, 7, 6), [0, 2]),
     "back-and-forth": arg_desc(ArgmaxOperatorDesc, FLOAT32, (6, 5, 7), [1], strides=(1, 42, 6)),
     "far-apart": arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [1, 2], strides=(7, 300, 21)),
-    "without-a-stride": ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(FLOAT32, (3, 40), (0, 1)), (0,)),
+    "without-a-stride": dmlgpu.ReduceOperatorDesc.of(
+        dmlgpu.ReduceFunction.SUM, TensorDesc(FLOAT32, (3, 40), (0, 1)), (0,)
+    ),
     "one-output": arg_desc(ArgmaxOperatorDesc, INT64, (333,), [0]),
     "windows": pool_desc(FLOAT32, (2, 3, 9, 12), (3, 3), (2, 2), (1, 1)),
     "odd-windows": pool_desc(FLOAT16, (2, 2, 7, 9), (2, 3), (1, 1)),
@@ -102,7 +97,7 @@ OPERATORS = {
     "shares": AveragePoolingGradOperatorDesc.of(
         TensorDesc(FLOAT32, (2, 3, 5, 6)), (2, 3, 11, 13), (3, 3), strides=(2, 2)
     ),
-    "maxima": MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT16, (2, 2, 11, 13)), (3, 3), strides=(2, 2)),
+    "maxima": dmlgpu.MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT16, (2, 2, 11, 13)), (3, 3), strides=(2, 2)),
 }
 
 
@@ -182,7 +177,7 @@ def test_columns_of_segments_that_end_with_rows_are_one_range():
 def test_outputs_that_go_back_and_forth_between_segments_are_one_range():
     """Each run of them in one segment is short."""
     source = TensorDesc(FLOAT32, (512, 2, 3), (3, 1600, 1))
-    kernel = next(kernels_of(ReduceOperatorDesc.of(ReduceFunction.SUM, source, (2,)), 1600, ROOMY))
+    kernel = next(kernels_of(dmlgpu.ReduceOperatorDesc.of(dmlgpu.ReduceFunction.SUM, source, (2,)), 1600, ROOMY))
     assert not kernel.rules.ascending
     assert len(list(parts_by_outputs(kernel))) < 20
 
@@ -251,7 +246,7 @@ def test_where_parts_end():
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 5000), [1]), Limits(1024, 4, 4, dispatch_elements=512)),
         # A slab that is too large for a dispatch of the kernel that computes the rest.
         (
-            MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 2, 60, 60)), (3, 3), strides=(2, 2)),
+            dmlgpu.MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 2, 60, 60)), (3, 3), strides=(2, 2)),
             Limits(2048, 4, 4, invocation_loads=150),
         ),
         (

@@ -6,22 +6,8 @@ import math
 
 import pytest
 
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    AveragePooling1OperatorDesc,
-    AveragePoolingGradOperatorDesc,
-    DescriptorError,
-    ExecutionFlags,
-    LpPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    MaxUnpoolingOperatorDesc,
-    OperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    TensorDesc,
-    TopKOperatorDesc,
-)
+import dmlgpu
+from dmlgpu import ArgmaxOperatorDesc, AveragePoolingGradOperatorDesc, ReduceFunction, ReduceOperatorDesc, TensorDesc
 from dmlgpu.descriptors.window import Window
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.limits import Limits, segment_sizes
@@ -59,7 +45,7 @@ def test_plan_keeps_to_the_limits_and_covers_every_output_once(kind, limits):
 def test_large_windows_take_few_dispatches():
     """Each has some 10^9 elements, and there are four of them."""
     for desc in (
-        AveragePooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 20000, 18000)), (19999, 17999)),
+        dmlgpu.AveragePooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 20000, 18000)), (19999, 17999)),
         pool_desc(UINT8, (1, 1, 30000, 30000), (29999, 29999)),
     ):
         for limits in (PLANNED["cpu"], PLANNED["gpu"]):
@@ -143,7 +129,7 @@ def test_rows_that_begin_anywhere(width, loads_vectors, short, inside):
 
 def test_one_line_is_divided_among_few_invocations_of_a_cpu():
     two_cores = Limits(128 * MIB, 64, 8, simd_width=8)
-    assert len(lower(TopKOperatorDesc.of(TensorDesc(FLOAT32, (129280,)), 5), two_cores).dispatches) == 5
+    assert len(lower(dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (129280,)), 5), two_cores).dispatches) == 5
 
 
 def test_outputs_whose_neighbours_lie_in_another_segment_take_few_dispatches():
@@ -169,7 +155,7 @@ def test_a_dispatch_takes_outputs_however_few_elements_it_should_look_at(kind):
 def test_another_batch_entry_begins_with_a_word(data_type, height, dispatches):
     """Entries that lie apart are ranges of their own. 3 * 215 * 719 outputs are odd, so a word has outputs of both."""
     source = TensorDesc(data_type, (2, 3, height, 1440), (3 * height * 1440, 1, 3 * 1440, 3))
-    desc = MaxPooling2OperatorDesc.of(source, (3, 3), strides=(2, 2))
+    desc = dmlgpu.MaxPooling2OperatorDesc.of(source, (3, 3), strides=(2, 2))
     plan = lower(desc, PLANNED["cpu"])
     check(plan)
     assert len(plan.dispatches) == dispatches
@@ -178,7 +164,7 @@ def test_another_batch_entry_begins_with_a_word(data_type, height, dispatches):
 @pytest.mark.parametrize(("columns", "late"), [(2**15 - 1, 1 << 31), (2**15, 0)])
 def test_numbers_of_elements_leave_a_bit_where_they_can(columns, late):
     """Unpooling marks those that it finds late (scattered.glsl)."""
-    desc = MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 2**16, columns)), (8, 8))
+    desc = dmlgpu.MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 2**16, columns)), (8, 8))
     constants = [dispatch.shader.constants for dispatch in lower(desc, PLANNED["gpu"]).dispatches]
     assert {values["late"] for values in constants if "late" in values} == {late}
 
@@ -186,7 +172,7 @@ def test_numbers_of_elements_leave_a_bit_where_they_can(columns, late):
 @pytest.mark.parametrize("data_type", [UINT8, FLOAT16])
 def test_unpooling_of_short_types_marks_some_outputs_at_a_time(data_type):
     """In a sixteenth of the memory of all tensors, though a mark has 4 bytes."""
-    desc = MaxUnpoolingOperatorDesc.of(TensorDesc(data_type, (4, 64, 512, 512)), (1024, 1024))
+    desc = dmlgpu.MaxUnpoolingOperatorDesc.of(TensorDesc(data_type, (4, 64, 512, 512)), (1024, 1024))
     tensors = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
     for limits in PLANNED["cpu"], PLANNED["gpu"]:
         plan = lower(desc, limits)
@@ -196,10 +182,10 @@ def test_unpooling_of_short_types_marks_some_outputs_at_a_time(data_type):
 
 def test_work_without_end_is_refused():
     """Every element of 8000 x 8000 is in up to 2000 x 2000 windows."""
-    desc = MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 8000, 8000)), (4000, 4000), strides=(2, 2))
+    desc = dmlgpu.MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 8000, 8000)), (4000, 4000), strides=(2, 2))
     message = r"MaxPoolingGradOperatorDesc: it loads \d{15} elements; allowed on this device are 2048 dispatches of "
     for limits in (PLANNED["cpu"], PLANNED["gpu"]):
-        with pytest.raises(DescriptorError, match=message):
+        with pytest.raises(dmlgpu.DescriptorError, match=message):
             lower(desc, limits)
 
 
@@ -345,7 +331,7 @@ def test_loops_keep_to_any_limit_or_are_refused(sizes, axis, cooperating):
     for loads in (20, 25, 75, 250):
         check(lower(desc, dataclasses.replace(limits, invocation_loads=loads)))
     with pytest.raises(
-        DescriptorError, match=r"ArgmaxOperatorDesc: an invocation of \w+ has \d+ loads; allowed .* are 1$"
+        dmlgpu.DescriptorError, match=r"ArgmaxOperatorDesc: an invocation of \w+ has \d+ loads; allowed .* are 1$"
     ):
         lower(desc, dataclasses.replace(limits, invocation_loads=1))
 
@@ -361,7 +347,7 @@ def test_records_are_combined_in_levels_where_loops_are_short(count):
 
 
 def test_a_cpu_has_no_more_workgroups_than_every_device_allows():
-    desc = LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 4096)), (64, 64))
+    desc = dmlgpu.LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 4096)), (64, 64))
     assert lower(desc, Limits(1 << 27, 64, 1024), kernel="pool_direct").limits.group_count == (1 << 16) - 1
 
 
@@ -416,10 +402,7 @@ def test_a_pooling_that_is_computed_as_a_reduction_says_so():
     as_reduction = [
         [line for line in lower(desc, LOWERED).kernel_choice if "reduction" in line] for desc in (rows, squares)
     ]
-    assert as_reduction == [
-        ["as a reduction: the elements of a window are contiguous, and in no other window"],
-        [],
-    ]
+    assert as_reduction == [["as a reduction: the elements of a window are contiguous, and in no other window"], []]
 
 
 def test_small_tensors_take_one_dispatch():
@@ -444,7 +427,7 @@ def test_segments_are_whole_words_whatever_the_total():
 
 def test_operator_without_a_lowering_says_so():
     with pytest.raises(NotImplementedError, match=r"^OperatorDesc has no lowering$"):
-        lower(OperatorDesc(), LOWERED)
+        lower(dmlgpu.OperatorDesc(), LOWERED)
 
 
 _ORDER = "^kernels over axes and windows write the value, then the index, or words$"
@@ -523,7 +506,9 @@ def test_a_plan_may_have_all_the_dispatches_that_are_allowed():
     """Each with as many elements as a dispatch may have: one element more is too much."""
     limits = dataclasses.replace(PLANNED["cpu"], dispatch_elements=1 << 12, dispatch_count=4)
     assert len(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (256, 64), [1]), limits).dispatches) == 4
-    with pytest.raises(DescriptorError, match="loads 16448 elements; allowed on this device are 4 dispatches of 4096"):
+    with pytest.raises(
+        dmlgpu.DescriptorError, match="loads 16448 elements; allowed on this device are 4 dispatches of 4096"
+    ):
         lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (257, 64), [1]), limits)
 
 
@@ -531,7 +516,9 @@ def test_a_plan_may_have_all_the_dispatches_that_are_allowed():
 @pytest.mark.parametrize(("sizes", "window"), [((1, 1, 512, 512), 31), ((1, 4, 4096, 4096), 9), ((1, 1, 600, 600), 15)])
 def test_dispatches_of_tiles_are_as_long_as_the_work_that_they_count(sizes, window, limits):
     for stride in (1, 2):
-        desc = AveragePooling1OperatorDesc.of(TensorDesc(FLOAT32, sizes), (window, window), strides=(stride, stride))
+        desc = dmlgpu.AveragePooling1OperatorDesc.of(
+            TensorDesc(FLOAT32, sizes), (window, window), strides=(stride, stride)
+        )
         plan = lower(desc, limits, kernel="pool_direct" if limits.cooperating and window > 9 else "pool_small")
         check(plan)
         most = max(dispatch.push["output_count"] for dispatch in plan.dispatches)
@@ -556,7 +543,7 @@ def test_dispatches_of_tiles_are_as_long_as_the_work_that_they_count(sizes, wind
 def test_large_windows_take_few_dispatches_of_few_loads(sizes, window, indices):
     """Rows that several ranges need are computed twice at most, and loops that are long take several dispatches."""
     x = TensorDesc(FLOAT32, (1, 1, *sizes))
-    desc = MaxPooling2OperatorDesc.of(x, window, indices_data_type=UINT32 if indices else None)
+    desc = dmlgpu.MaxPooling2OperatorDesc.of(x, window, indices_data_type=UINT32 if indices else None)
     limits = Limits(segment_bytes=1 << 27, group_size=32, group_count=4)
     plan = lower(desc, limits)
     check(plan)
@@ -570,7 +557,7 @@ def test_large_windows_over_several_segments_cost_no_more(indices):
     works = []
     for size in (724, 726):
         x = TensorDesc(FLOAT32, (1, 64, size, size))
-        desc = MaxPooling2OperatorDesc.of(x, (33, 33), indices_data_type=UINT32 if indices else None)
+        desc = dmlgpu.MaxPooling2OperatorDesc.of(x, (33, 33), indices_data_type=UINT32 if indices else None)
         plan = lower(desc, Limits(segment_bytes=1 << 27, group_size=64, group_count=8))
         check(plan)
         works.append(plan.elements)
@@ -607,7 +594,7 @@ def test_outputs_that_are_larger_than_the_source_take_few_dispatches():
 
 
 @pytest.mark.parametrize("data_type", [FLOAT32, INT64], ids=lambda data_type: data_type.name.lower())
-@pytest.mark.parametrize("flags", [ExecutionFlags.NONE, ExecutionFlags.EXACT_SUMS], ids=str)
+@pytest.mark.parametrize("flags", [dmlgpu.ExecutionFlags.NONE, dmlgpu.ExecutionFlags.EXACT_SUMS], ids=str)
 def test_what_has_no_first_element_is_loaded_as_it_lies_in_memory(data_type, flags):
     """Transposed, or with an axis that is repeated; the tensor lies in several segments."""
     limits, sizes = Limits(1 << 27, group_size=64, group_count=8), (8300, 5000)

@@ -10,27 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    AveragePooling1OperatorDesc,
-    AveragePoolingGradOperatorDesc,
-    AxisDirection,
-    CumulativeProductOperatorDesc,
-    DescriptorError,
-    LpPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    MaxUnpoolingOperatorDesc,
-    OperatorDesc,
-    QuantizedLinearAveragePoolingOperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    RoiPoolingOperatorDesc,
-    TensorDesc,
-    TopK1OperatorDesc,
-    reference,
-)
+import dmlgpu
+from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, AveragePooling1OperatorDesc, ReduceFunction, reference
 from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.descriptors.reduction import ExtremumOperatorDesc
@@ -146,7 +127,7 @@ def literal_windows(desc, x):
 def check_summed_windows(desc, x):
     (output,) = reference(desc, x)
     for got, (elements, count) in zip(output.reshape(-1), literal_windows(desc, x), strict=True):
-        if isinstance(desc, LpPooling1OperatorDesc):
+        if isinstance(desc, dmlgpu.LpPooling1OperatorDesc):
             expected = sum(abs(element) ** desc.p for element in elements) ** (1 / desc.p)
         else:
             expected = sum(elements) / (count if desc.include_padding else len(elements))
@@ -180,7 +161,7 @@ def check_quantized(desc, x, *parameters):
 
 def literal_shares(desc, gradient):
     """For every element of the output the sum of its shares, as fractions."""
-    target = TensorDesc(desc.input_gradient_tensor.data_type, gradient.shape)
+    target = dmlgpu.TensorDesc(desc.input_gradient_tensor.data_type, gradient.shape)
     pooled = AveragePooling1OperatorDesc(
         desc.output_gradient_tensor, target, desc.strides, desc.window_size, desc.start_padding, desc.end_padding,
         (1,) * len(desc.strides), desc.include_padding,
@@ -195,9 +176,9 @@ def literal_shares(desc, gradient):
 
 def literal_maxima(desc, x, gradient):
     """For every element of the output the sum of the gradients of windows whose maximum it is, as fractions."""
-    target = TensorDesc(desc.input_tensor.data_type, gradient.shape)
+    target = dmlgpu.TensorDesc(desc.input_tensor.data_type, gradient.shape)
     fields = {field: getattr(desc, field) for field in WINDOW_FIELDS}
-    pooled = MaxPooling2OperatorDesc(desc.input_tensor, target, None, **fields)
+    pooled = dmlgpu.MaxPooling2OperatorDesc(desc.input_tensor, target, None, **fields)
     sums = [Fraction(0)] * x.size
     for value, element in zip(gradient.reshape(-1), literal_pool(pooled, x), strict=True):
         sums[element] += Fraction(value.item())
@@ -299,7 +280,7 @@ def check_roi_pooling(desc, x, rois):
 
 def check_cumulative(desc, x):
     """Floats to the last bits of their type; integers as they wrap."""
-    combine, first = (operator.mul, 1) if isinstance(desc, CumulativeProductOperatorDesc) else (operator.add, 0)
+    combine, first = (operator.mul, 1) if isinstance(desc, dmlgpu.CumulativeProductOperatorDesc) else (operator.add, 0)
     (output,) = reference(desc, x)
     step = 1 if desc.axis_direction is INCREASING else -1
     lines, outputs = (np.moveaxis(array, desc.axis, -1)[..., ::step] for array in (x, output))
@@ -337,19 +318,19 @@ def check_arg(desc, x):
 
 CHECKS = {
     (ArgmaxOperatorDesc, ArgminOperatorDesc): check_arg,
-    (ReduceOperatorDesc, ExtremumOperatorDesc): check_reduction,
-    MaxPooling2OperatorDesc: check_max_pooling,
-    (AveragePooling1OperatorDesc, LpPooling1OperatorDesc): check_summed_windows,
-    QuantizedLinearAveragePoolingOperatorDesc: check_quantized,
-    (AveragePoolingGradOperatorDesc, MaxPoolingGradOperatorDesc): check_gradient,
-    MaxUnpoolingOperatorDesc: check_unpooling,
-    RoiPoolingOperatorDesc: check_roi_pooling,
-    TopK1OperatorDesc: check_top_k,
+    (dmlgpu.ReduceOperatorDesc, ExtremumOperatorDesc): check_reduction,
+    dmlgpu.MaxPooling2OperatorDesc: check_max_pooling,
+    (AveragePooling1OperatorDesc, dmlgpu.LpPooling1OperatorDesc): check_summed_windows,
+    dmlgpu.QuantizedLinearAveragePoolingOperatorDesc: check_quantized,
+    (dmlgpu.AveragePoolingGradOperatorDesc, dmlgpu.MaxPoolingGradOperatorDesc): check_gradient,
+    dmlgpu.MaxUnpoolingOperatorDesc: check_unpooling,
+    dmlgpu.RoiPoolingOperatorDesc: check_roi_pooling,
+    dmlgpu.TopK1OperatorDesc: check_top_k,
     CumulativeOperatorDesc: check_cumulative,
 }
 
 
-def check(desc: OperatorDesc, *inputs):
+def check(desc: dmlgpu.OperatorDesc, *inputs):
     for array, tensor in zip(reference(desc, *inputs), desc.outputs, strict=True):
         assert (array.shape, array.dtype) == (tensor.sizes, tensor.data_type.numpy)
     (literally,) = (check for kinds, check in CHECKS.items() if isinstance(desc.canonical(), kinds))
@@ -375,7 +356,7 @@ def test_reference_is_the_literal_reading_of_arg_ops(data):
         draw(st.sampled_from((ArgmaxOperatorDesc, ArgminOperatorDesc))),
         draw(st.sampled_from(ELEMENT_TYPES)),
     )
-    desc = arg_desc(kind, data_type, sizes, axes, draw(st.sampled_from(AxisDirection)))
+    desc = arg_desc(kind, data_type, sizes, axes, draw(st.sampled_from(dmlgpu.AxisDirection)))
     fill = draw(st.sampled_from((ties, special, distinct)))
     check(desc, fill(data_type.numpy, math.prod(sizes)).reshape(sizes))
 
@@ -403,7 +384,7 @@ def test_reference_is_the_literal_reading_of_max_pooling(data):
 def test_nan_comes_after_all_numbers():
     x = np.array([1, np.nan, -np.inf, np.nan, np.inf, 2], np.float32)
     for direction, expected in (DECREASING, [1, 3, 4, 5]), (INCREASING, [2, 0, 5, 4]):
-        _, indices = reference(TopK1OperatorDesc.of(x, 4, axis_direction=direction), x)
+        _, indices = reference(dmlgpu.TopK1OperatorDesc.of(x, 4, axis_direction=direction), x)
         assert indices.tolist() == expected
 
 
@@ -416,7 +397,7 @@ def test_reference_leaves_its_input_as_it_is():
 def test_reference_checks_its_inputs():
     desc, x = arg_desc(ArgmaxOperatorDesc, ELEMENT_TYPES[0], (2, 3), [1], INCREASING), np.zeros((2, 3), np.float32)
     for wrong, says in (x.T, "sizes"), (x.astype(object), "data_type"), (x.astype(np.float64), "data_type"):
-        with pytest.raises(DescriptorError, match=rf"^ArgmaxOperatorDesc\.input_tensor\.{says}: "):
+        with pytest.raises(dmlgpu.DescriptorError, match=rf"^ArgmaxOperatorDesc\.input_tensor\.{says}: "):
             reference(desc, wrong)
     for inputs in (), (x, x):
         with pytest.raises(ValueError, match="zip"):
@@ -425,7 +406,7 @@ def test_reference_checks_its_inputs():
 
 def test_operator_without_a_reference_says_so():
     with pytest.raises(NotImplementedError, match=r"^OperatorDesc has no reference$"):
-        reference(OperatorDesc())
+        reference(dmlgpu.OperatorDesc())
 
 
 # The bounds, as the page of operators states them: E(m) = (4 + m) U sum(abs(terms)) + 2^-126 n
@@ -454,11 +435,7 @@ def sums_error(terms, multiplications):
             lambda x: math.log(sum(x)),
             lambda x: sums_error(x, 0) / sum(x) + 2 * U * math.log(sum(x)),  # the slope of the logarithm
         ),
-        (
-            "log_sum_exp",
-            lambda x: math.log(sum(map(math.exp, x))),
-            lambda x: 8 * U + 2 * U * (4 + math.log(len(x))),
-        ),
+        ("log_sum_exp", lambda x: math.log(sum(map(math.exp, x))), lambda x: 8 * U + 2 * U * (4 + math.log(len(x)))),
         ("multiply", math.prod, lambda x: len(x) * U * abs(math.prod(x))),
     ],
 )
@@ -467,6 +444,6 @@ def test_bounds_are_as_stated(function, value, error):
         if function == "multiply":
             row = row[:9]
         x = np.array([row], np.float32)
-        (bound,) = bounds(ReduceOperatorDesc.of(function, x, (1,)), x)
+        (bound,) = bounds(dmlgpu.ReduceOperatorDesc.of(function, x, (1,)), x)
         rounding = 2 * 2.0**-23 * abs(value(row)) + FLUSHED
         assert bound.item() == pytest.approx(error(row) + rounding, rel=1e-3), row

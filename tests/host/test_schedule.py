@@ -103,18 +103,9 @@ def test_submissions_are_made_while_steps_come():
     assert list(coming) == steps[4:]
 
 
-# Time
-
-
 @pytest.mark.parametrize(
     ("milliseconds", "lengths"),
-    [
-        ((100, 100), [2]),
-        ((100, 101), [1, 1]),
-        ((1, 1000, 1), [1, 1, 1]),
-        ((60,) * 7, [3, 3, 1]),
-        ((0,) * 1000, [1000]),
-    ],
+    [((100, 100), [2]), ((100, 101), [1, 1]), ((1, 1000, 1), [1, 1, 1]), ((60,) * 7, [3, 3, 1]), ((0,) * 1000, [1000])],
 )
 def test_submissions_are_cut_where_they_would_take_too_long(milliseconds, lengths):
     steps = [step(f"a>{'b' if i == 0 else ''}*{count}") for i, count in enumerate(milliseconds)]

@@ -172,9 +172,6 @@ def test_the_build_refuses_modules_that_drivers_may_compute_differently(pattern,
     assert re.match(message, problem), problem
 
 
-# What the build does
-
-
 def add_a_line(file):
     file.write_text(file.read_text() + "// new\n")
 
@@ -235,9 +232,6 @@ def test_a_compiler_that_is_missing_is_named(built, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     message = "glslangValidator was not found. Install Debian's package glslang-tools, or the Vulkan SDK."
     assert built() == (1, message)
-
-
-# Damaged installations
 
 
 @pytest.fixture

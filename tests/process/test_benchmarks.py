@@ -137,9 +137,6 @@ def result(case="a", **medians):
     return Result(case, f"ARGMAX of {case}", 1 << 20, 4_000_000, timings, absent)
 
 
-# Cases
-
-
 def test_cases_have_names_and_descriptions_of_their_own():
     assert len({case.id for case in CASES}) == len({describe(case.desc) for case in CASES}) == len(CASES)
     descriptions = {case.id: describe(case.desc) for case in TINY}
@@ -159,9 +156,6 @@ def test_sizes_of_cases():
         outputs = sum(tensor.size_in_bytes for tensor in case.desc.outputs)
         assert 150e6 < outputs + sum(tensor.size_in_bytes for tensor in case.desc.inputs) < 500e6
         assert 2 * outputs <= _BATCH_BYTES
-
-
-# Peers
 
 
 def test_numpy_agrees_with_the_oracle():
@@ -213,9 +207,6 @@ def test_exact_sums_agree_with_the_oracle(kompute):
 def test_usual_kernels_agree_with_the_oracle(kompute):
     peer = UsualPeer(kompute)
     assert {case.id for case in TINY if agreed(case, peer)} == USUAL
-
-
-# Measuring
 
 
 def test_a_case_is_checked_and_measured(kompute):
@@ -294,9 +285,6 @@ def test_runs_take_turns_before_and_while_they_are_timed(monkeypatch):
     assert {name: len(timing.samples) for name, timing in timed.items()} == dict.fromkeys("abc", 20)
 
 
-# Reports
-
-
 def test_durations_and_numbers_have_three_digits():
     times = 12.345, 0.99951, 0.0123, 4.567e-6, 3e-9
     assert [*map(duration, times)] == ["12.3 s", "1.00 s", "12.3 ms", "4.57 µs", "3.00 ns"]
@@ -351,9 +339,6 @@ def test_a_change_counts_above_the_noise_of_both_runs():
     )
     assert compare.compared(new, old).rows[0][-1] == "faster"
     assert compare.differences(old, new) == ["driver: 1 -> a driver", "only in the old run: b"]
-
-
-# The command line
 
 
 def seconds(cell):
@@ -468,9 +453,6 @@ def test_the_module_turns_shader_caches_off(driver, environment):
     assert (done.returncode, done.stderr) == (0, "")
     off = "shader caches: off (MESA_SHADER_CACHE_DISABLE=true, __GL_SHADER_DISK_CACHE=0)"
     assert off in done.stdout
-
-
-# Small calls
 
 
 def test_calls_compare_functions_with_operators(driver, tmp_path):

@@ -60,9 +60,6 @@ def noise(height, width):
     return np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
 
 
-# Reading photographs
-
-
 def test_the_sample_is_a_colour_photograph():
     photo = demo.load_photograph(None)
     assert (photo.shape, photo.dtype) == ((600, 512, 3), np.uint8)
@@ -93,9 +90,6 @@ def test_any_image_becomes_a_colour_photograph(save, image, name, options, expec
     photo = demo.load_photograph(save(image, name, **options))
     assert photo.dtype == np.uint8
     assert photo.tolist() == expected if isinstance(expected, list) else photo.shape == (*expected, 3)
-
-
-# The operators
 
 
 def test_results_are_what_numpy_makes_of_a_photograph(device):
@@ -163,9 +157,6 @@ def test_an_unpooling_that_differs_is_found(device, monkeypatch):
     assert [operator for operator in OPERATORS if not agree[operator]] == ["MAX_UNPOOLING"]
 
 
-# The picture
-
-
 @pytest.fixture
 def results():
     """Those with the longest texts, of a large black photograph."""
@@ -189,9 +180,6 @@ def test_no_text_reaches_the_next(results, driver, monkeypatch):
     for x, y, end, text in texts:
         assert end + 12 < min((other for other, line, _, _ in texts if line == y and other > x), default=1270), text
     assert picture.width == 1296
-
-
-# The command
 
 
 def test_demo_on_the_sample_photograph(run, driver):
@@ -253,9 +241,6 @@ def test_demo_refuses_other_suffixes_before_it_computes(save, tmp_path, monkeypa
         ".png, .jpg, .jpeg, .webp, .bmp, .tif, .tiff\n",
     )
     assert [path.name for path in tmp_path.iterdir()] == ["photo.png"]
-
-
-# Errors
 
 
 def encoded(image, kind):

@@ -56,9 +56,6 @@ def of(findings, state) -> dict[str, str]:
     return {finding.subject: finding.text for finding in findings if finding.state == state}
 
 
-# The whole command
-
-
 def test_a_machine_that_works(monkeypatch):
     set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
     code, output = run("--json")
@@ -301,9 +298,6 @@ def test_each_device_is_checked(monkeypatch):
     monkeypatch.setattr(doctor, "_ask", lambda task, *_, **__: (answers[task], "", ""))
     fine = of(doctor.examine().findings, OK)
     assert [fine[f"device {index} results"] for index in range(3)] == ["72 cases, exact"] * 3
-
-
-# What the package needs
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,6 @@ def test_a_program_that_fails_is_seen(driver):
             run(program, driver)
 
 
-# Which device
-
-
 UNKNOWN = """
 for selector in (99, "99", -1, "no such device", "", f"{dmlgpu.devices()[0].name}x"):
     print(says(Device, selector))
@@ -171,9 +168,6 @@ def test_results_with_the_least_that_vulkan_promises(driver, kind):
         # One of each operator; together they have all types.
         for case in doctor._cases():
             assert case.verify(device) is None
-
-
-# Long work
 
 
 @pytest.mark.parts_of_buffers

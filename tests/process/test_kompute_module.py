@@ -163,9 +163,6 @@ print(kompute_module.package_of(kompute_module.kompute()), doctor._check(sys.arg
     assert output_of(program, str(driver.index), environment=environment) == f"kp ({len(doctor._cases())}, '')\n"
 
 
-# The recipe
-
-
 @pytest.fixture
 def recipe(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / ".ci/kp")

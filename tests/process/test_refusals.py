@@ -255,9 +255,6 @@ with opened_as(driver, **changes) as device:
     assert len(visible[SHADER_WRITE]) == (memory == "unified")
 
 
-# Memory
-
-
 @pytest.mark.parametrize("memory", ["unified", "staged"])
 def test_what_the_host_sees_is_cached_where_it_can_be(driver, memory):
     program = """

@@ -96,9 +96,6 @@ def test_the_scan_finds(source, count):
     assert len(forbidden(source)) == count
 
 
-# The set-up
-
-
 def test_one_place_holds_the_version():
     assert importlib.metadata.version("dmlgpu") == dmlgpu.__version__
     assert not re.search(r"^version *=", PROJECT, re.MULTILINE)
@@ -189,9 +186,6 @@ def test_make_wheels_leaves_other_things_in_dist(tmp_path):
     done = subprocess.run(["sh", ".ci/wheels"], cwd=tmp_path, env={**os.environ, "PYTHON": "false"}, timeout=60)
     assert done.returncode == 1
     assert sorted(path.name for path in (tmp_path / "dist").rglob("*.*")) == ["index.html", "run.py"]
-
-
-# pip install .
 
 
 @pytest.mark.parametrize("hook", ["get_requires_for_build_wheel", "get_requires_for_build_editable"])

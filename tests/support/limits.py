@@ -60,11 +60,7 @@ PLANNED = {
 # Separable passes: of whole planes, in ranges of some outputs, and over several segments.
 by_ranges = pytest.mark.parametrize(
     ("changes", "dtype"),
-    [
-        ({}, np.float32),
-        ({"temporary_bytes": 4096}, np.float16),
-        ({"segment_bytes": 2048}, np.float32),
-    ],
+    [({}, np.float32), ({"temporary_bytes": 4096}, np.float16), ({"segment_bytes": 2048}, np.float32)],
     ids=["planes", "outputs", "segments"],
 )
 
