@@ -26,8 +26,8 @@ _FEW_ADDITIONS = 33
 _WIDTH = 8
 # The longest stride and the largest window along a dimension.
 _LONGEST_STRIDE, _LARGEST_WINDOW = 8, 64
-# Maximum of additions per step for maxima, which are unrolled: four outputs of 7x7 windows, whose first call takes 0.9 s
-# of CPU on lavapipe (Mesa 25). With twice as many outputs, 5x5 windows would take 1.4 s, and later calls as long.
+# Maximum of additions per step for maxima, which are unrolled: four outputs of 7x7 windows, whose first call takes 0.9
+# s of CPU on lavapipe (Mesa 25). With twice as many outputs, 5x5 windows would take 1.4 s, and later calls as long.
 _ADDITIONS = 196
 # Maximum of unrolled work per step for shares: a loaded window counts 5, an output 2, a sum of the ring 1. lavapipe
 # (Mesa 25) compiles 190 in 0.9 s.
