@@ -200,7 +200,7 @@ def function_of_arrays(
 def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
     """The function for users of a body, with arrays as the arguments of these names; the result is like `like`."""
     signature = _expanded(inspect.signature(body))
-    parameters = signature.parameters
+    parameters = dict(signature.parameters)
     by_position = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     needed = {name for name in by_position if parameters[name].default is inspect.Parameter.empty}
     first = names[0]
@@ -464,9 +464,9 @@ def _outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
     """
     targets = out_entries(out, len(call.dtypes), what)
     for i, (target, dtype) in enumerate(zip(targets, call.dtypes, strict=True)):
-        if isinstance(target, (str, os.PathLike)):
-            raise TypeError(f"out: {shown(target)} is not allowed; paths are for dmlgpu.chunked(x)")
         if not isinstance(target, kind) or target.dtype != dtype:
+            if isinstance(target, (str, os.PathLike)):
+                raise TypeError(f"out: {shown(target)} is not allowed; paths are for dmlgpu.chunked(x)")
             how = _how_typed(call, i) if isinstance(target, kind) else ""
             raise TypeError(f"out: {described(target)} is not allowed; allowed is {what} of {dtype}{how}")
         check_out(target, call.shape)

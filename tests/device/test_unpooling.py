@@ -116,7 +116,7 @@ def test_a_call_begins_with_no_places(device):
         assert np.flatnonzero(got).tolist() == sorted({index for index in indices if index < 9})
 
 
-def test_a_window_in_place_of_sizes_gets_a_warning():
+def test_a_window_for_sizes_gets_a_warning():
     """The third argument of PyTorch's max_unpool2d is the window."""
     x = np.ones((1, 3, 4), np.float32)
     with pytest.warns(UserWarning, match=r"output_sizes=2 is the size of the result, .* and x has \(1, 3, 4\)$"):
