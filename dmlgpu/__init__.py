@@ -1,5 +1,6 @@
 """DirectML's axis reductions and windowed pooling, with exact results, on any Vulkan device."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -157,5 +158,6 @@ else:
     def __getattr__(name: str) -> Any:
         # What chunks need takes a tenth of the time that all else takes to import.
         if name != "chunked":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            # With the module, Python's traceback adds the name that is most similar.
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
         return import_module("dmlgpu.chunks.source").chunked

@@ -4,6 +4,7 @@ array_api: reductions with the signatures of the Python array API standard. torc
 dask: a cluster of workers for Dask arrays, which dmlgpu's functions accept.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,5 +16,5 @@ else:
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
         return import_module(f"{__name__}.{name}")

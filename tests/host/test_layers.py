@@ -142,12 +142,12 @@ for module in dmlgpu, dmlgpu.interop:
     try:
         module.anything
     except AttributeError as error:
-        print(error)
+        print(error, error.name, error.obj is module)  # for Python's "Did you mean"
 """
     expected = [
         "[]",
         "chunked sum",
-        *(f"module '{name}' has no attribute 'anything'" for name in ("dmlgpu", "dmlgpu.interop")),
+        *(f"module '{name}' has no attribute 'anything' anything True" for name in ("dmlgpu", "dmlgpu.interop")),
     ]
     assert output_of(program).splitlines() == expected
 
