@@ -13,7 +13,7 @@ from dmlgpu.lowering.geometry import power_of_2
 IN_FLIGHT = 4
 # Segments begin with a vector of 16 bytes (kernel.glsl), and with an item of four elements (scattered.glsl).
 _SEGMENT_ALIGNMENT = 32
-# Long plans on a CPU (`Limits.of_plan`): dispatches up to _LONGER times as long, of up to _GROUPS workgroups.
+# Long plans on a CPU (`Limits.of_plan`).
 _WIDER_FROM, _LONGER_FROM = 16, 8
 _WIDER, _LONGER, _GROUPS = 8, 64, (1 << 16) - 1
 
@@ -118,7 +118,8 @@ class Limits:
         """The limits of a plan whose dispatches load `elements` elements.
 
         On a CPU, which has no watchdog, a plan of _WIDER_FROM dispatches or more has _WIDER times the workgroups, so
-        that loops stay short. One of 2/_LONGER_FROM of `dispatch_count` or more has longer dispatches.
+        that loops stay short. From 2/_LONGER_FROM of `dispatch_count` on, dispatches also have 2 to _LONGER times the
+        elements.
         """
         dispatches = elements // self.dispatch_elements
         if self.cooperating or dispatches < _WIDER_FROM:

@@ -352,9 +352,11 @@ def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, .
 
 def planes_of(source: TensorDesc) -> Dim:
     """The (batch, channel) planes with one stride: all planes, or those of a batch entry."""
-    dims = [Dim(*pair) for pair in zip(source.sizes[:2], source.element_strides[:2], strict=True)]
-    together = merged(dims)
-    return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
+    batches, channels = map(Dim, source.sizes[:2], source.element_strides[:2])
+    planes = merged((batches, channels))
+    if len(planes) > 1:
+        return channels
+    return planes[0] if planes else Dim(1, 0)
 
 
 # If planes have several strides, kernels over windows have a dispatch per batch entry. With more entries than this, the

@@ -120,7 +120,8 @@ class WholeRowsKernel(PlanesKernel):
 
     @cached_property
     def rules(self) -> Rules:
-        # Parts are whole slabs that fill whole words, or parts of one. The other kernel computes shorter parts.
+        # Parts are whole slabs that fill whole words, or parts of one. The other kernel computes shorter parts: with at
+        # most as many outputs as it can write, because of more it would write partials.
         rules, slabs = self.direct.rules, self.whole_slabs <= self.most_outputs
         step = self.whole_slabs if slabs else self.unit
         most = self.most_outputs // step * step

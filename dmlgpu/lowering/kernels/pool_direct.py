@@ -95,7 +95,10 @@ class PoolDirect(PlanesKernel):
 
     @cached_property
     def split(self) -> Split:
-        """The split of a window for an item that writes partials: the whole window, if it is not too long."""
+        """The split of a window for an item that writes partials: the whole window, if it is not too long.
+
+        Otherwise some of its slabs, or else rows of a slab, or elements of a row: half as many until they fit.
+        """
         window_size = self.windows.fields["window_size"]
         for cut in range(3):
             split = Split(cut, window_size[cut])
