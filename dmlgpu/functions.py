@@ -60,11 +60,12 @@ def argmax(
             device.
 
     Returns:
-        Indices into the reduced axes, flattened in row-major order; empty if a kept size is 0. They are `out` if that
-        is not None, a device tensor or a Dask array if x is one, else an array, or a NumPy scalar if no axis is left.
+        Indices into the reduced axes, flattened in row-major order; empty if a kept size is 0. The result is `out` if
+        that is not None, a device tensor or a Dask array if x is one, else an array, or a NumPy scalar if no axis is
+        left.
 
     Raises:
-        DescriptorError: an argument is not allowed, or a reduced axis is empty. It is also a ValueError.
+        DescriptorError: an argument is not allowed, or a reduced axis is empty; the error is also a ValueError.
         TypeError: there is no such argument, or `out` has another type.
         DeviceError: there is no such device. OutOfMemoryError: x does not fit the device's memory.
         SettingError: an environment variable has a value that is not allowed.
@@ -700,7 +701,7 @@ def quantized_average_pooling(
         input_scale: a number, or an array of float32 with one for each channel.
         input_zero_point: an integer, or an array of x's type with one for each channel; None: 0.
         output_scale: as input_scale. Averages are divided by it, and rounded to the nearest integer, ties to even.
-        output_zero_point: as input_zero_point, of the result's type. It is added after rounding.
+        output_zero_point: as input_zero_point, of the result's type; added after rounding.
         dtype: the type of the result, INT8 or UINT8, its name, or the NumPy type; None: x's.
         output_sizes: as for `max_pooling`.
         include_padding: whether the padding counts, as zero points.

@@ -268,7 +268,7 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
     """A reduction over one or more axes (DML_REDUCE_OPERATOR_DESC).
 
     ARGMAX and ARGMIN are the same as `ArgmaxOperatorDesc` and `ArgminOperatorDesc` with AxisDirection.INCREASING. Sums
-    and products of integers wrap around. Those of floats are computed in float32, with a bound for the error.
+    and products of integers wrap around, those of floats are computed in float32, with a bound for the error.
 
     Decisions of docs/semantics.md: 1, 5, 7, 8, 9, 21, 23.
 

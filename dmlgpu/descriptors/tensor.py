@@ -259,7 +259,7 @@ class TensorDesc:
     def overlaps(self) -> bool | None:
         """Whether two elements share memory (a stride is 0, or smaller than the extent of inner dimensions).
 
-        None: unknown, because the search did not end within 2^18 steps. These are enough for all 2-D tensors, and for
+        None: unknown, because the search did not end within 2^18 steps, enough for all 2-D tensors, and for
         all whose strides each exceed the sum of (size - 1) * stride over the smaller strides.
         """
         if self.is_packed:

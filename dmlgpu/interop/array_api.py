@@ -1,13 +1,13 @@
 """The array API standard's functions that dmlgpu has.
 
-They are argmax, argmin, max, min, sum, prod, mean, cumulative_sum, cumulative_prod and top_k:
+The module has argmax, argmin, max, min, sum, prod, mean, cumulative_sum, cumulative_prod and top_k:
 
     from dmlgpu.interop import array_api as xp
     xp.sum(x, axis=(0, 2), keepdims=True)
 
-They are dmlgpu's functions, with the standard's arguments and more. They return device tensors for device tensors, and
-NumPy arrays, or scalars if no axis is left, for arrays of other libraries on the host. A device tensor is not
-converted: the sum of int32 and uint32 needs dtype=x.dtype. Sums, products and means do not accept float64.
+dmlgpu's functions have the standard's arguments and more. For device tensors they return device tensors, and for arrays
+of other libraries on the host NumPy arrays, or scalars if no axis is left. A device tensor is not converted: the sum of
+int32 and uint32 needs dtype=x.dtype. Sums, products and means do not accept float64.
 
 Example:
     >>> import numpy as np

@@ -382,8 +382,8 @@ def _pool(pooling: Pooling, device: Selector, region: Region, counts: Sequence[i
 class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # mypy skips distributed
     """A worker process for each Vulkan device of this machine, which is the default device of the worker's tasks.
 
-    Workers have the resource `vulkan`: 1. They are started with spawn, so a script needs `if __name__ == "__main__":`
-    around the code that makes the cluster. A worker that dies is restarted with the same device.
+    Workers have the resource `vulkan`: 1. Worker processes are started with spawn, so a script needs `if __name__ ==
+    "__main__":` around the code that makes the cluster. A worker that dies is restarted with the same device.
 
     Args:
         devices: a list of indices, parts of names or UUIDs, as for `Device`. None: the device that DMLGPU_DEVICE names;
