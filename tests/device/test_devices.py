@@ -1,6 +1,5 @@
 """Devices, device tensors and compiled operators: what they are given, how long they live, and what they say."""
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import gc
@@ -70,17 +69,6 @@ def test_an_operator_outlives_hundreds_of_others(device):
     for size in range(1, 300):
         device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (size, 2), [1]))
     assert first(ROWS).tolist() == device.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
-
-
-def test_threads_share_devices_and_operators(any_device):
-    def work(seed):
-        x = np.random.default_rng(seed).permutation(600).astype(np.float32).reshape(20, 30)
-        rows = any_device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1]))(x)
-        columns = any_device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [0]))(any_device.tensor(x))
-        return (rows.reshape(-1) == x.argmax(1)).all() and (columns.numpy().reshape(-1) == x.argmax(0)).all()
-
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(work, range(40)))
 
 
 def test_operator_prints_what_and_where_it_is(device):

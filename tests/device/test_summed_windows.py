@@ -196,25 +196,6 @@ def test_special_values_beside_the_padding(mapped, dtype, special):
             verify(desc, x, device=mapped)
 
 
-def test_functions_take_what_max_pooling_takes(device):
-    x = np.random.default_rng(0).random((2, 3, 8, 9)).astype(np.float32)
-    t = device.tensor(x)
-    for function in (average_pooling, lp_pooling):
-        expected = function(x, (2, 3), strides=(2, 1), device=device)
-        assert np.array_equal(function(t, (2, 3), strides=(2, 1)).numpy(), expected)
-        assert np.array_equal(function(x[0], (2, 3), strides=(2, 1), device=device), expected[0])
-        assert np.array_equal(function(x[0, 0], (2, 3), strides=(2, 1), device=device), expected[0, 0])
-        assert function(np.zeros((0, 4, 4), np.float32), 2, device=device).shape == (0, 3, 3)
-
-
-def test_an_earlier_descriptor_is_the_later_one_without_dilation():
-    source = TensorDesc(FLOAT32, (1, 1, 4, 4))
-    earlier = dmlgpu.AveragePoolingOperatorDesc.of(source, (2, 2), include_padding=True)
-    assert earlier.canonical() == AveragePooling1OperatorDesc.of(source, (2, 2), include_padding=True)
-    with pytest.raises(TypeError, match=r"AveragePoolingOperatorDesc\.of has no dilations; it has .*include_padding"):
-        dmlgpu.AveragePoolingOperatorDesc.of(source, (2, 2), dilations=(1, 1))
-
-
 @pytest.mark.every_driver
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("window", [1, (1, 2), (2, 1), 3])

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import random
 
 import numpy as np
 import pytest
@@ -179,28 +178,6 @@ def test_values_down_strips_have_the_bits_of_the_first(going_down, data_type, wi
     operator.launch((x,), verify=True)
 
 
-def test_every_combination_of_one_dimension_with_lowered_limits(lowered):
-    combinations = [(row, (1, 0, 0, 1)) for row in DIMENSIONS] + [((1, 0, 0, 1), row) for row in DIMENSIONS]
-    pool_all(lowered, UINT8, (1, 2, 11, 13), (3, 3), combinations[::2], ties)
-    pool_all(lowered, INT16, (2, 1, 11, 13), (3, 3), combinations[1::2], indices=UINT64)
-
-
-@pytest.mark.parametrize("window", [(1, 1), (1, 4), (4, 1), (2, 3), (5, 5), (7, 2)], ids=str)
-def test_windows_of_any_shape(any_device, window):
-    combinations = [
-        ((s, min(a, w0 - 1), min(b, w0 - 1), 1), (t, min(b, w1 - 1), min(a, w1 - 1), 1))
-        for w0, w1 in [window]
-        for s, t, a, b in [(1, 1, 0, 0), (2, 1, 1, 0), (1, 3, 0, 2), (2, 2, 1, 1), (4, 5, 2, 1)]
-    ]
-    pool_all(any_device, UINT8, (1, 3, 13, 9), window, combinations[::2], ties)
-    pool_all(any_device, FLOAT32, (2, 1, 13, 9), window, combinations[1::2])
-
-
-def test_sampled_combinations_in_three_dimensions(any_device):
-    every = list(itertools.product(DIMENSIONS, repeat=3))
-    pool_all(any_device, INT16, (1, 2, 7, 9, 8), (3, 3, 3), random.Random(3).sample(every, 16), indices=UINT64)
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 def test_every_stride_padding_and_dilation_of_a_row(device, size):
     """Rows from one element on, dilations larger than the row included, wherever every window holds input.
@@ -319,12 +296,6 @@ def test_tiles_on_a_gpu(driver, open_device, data_type, sizes, window, stride, t
     (dispatch,) = device.compile(desc).plan.dispatches
     assert (dispatch.shader.variant, dispatch.shader.constants["tile_width"]) == ("pool_small", tile)
     verify(desc, images(data_type, sizes, ties), device=device)
-
-
-# Both have every window, with half of the types each.
-@pytest.mark.parametrize("case", FAR_WINDOWS[::2], ids=lambda case: case.id)
-def test_far_windows(unrolling, case):
-    verify(case.desc, *case.inputs(), device=unrolling)
 
 
 @pytest.mark.parametrize("case", FAR_WINDOWS[1::2], ids=lambda case: case.id)
