@@ -208,17 +208,13 @@ def test_the_work_of_a_gradient_does_not_grow_with_its_window(stride):
         (12, (1, 4), "pool_backward_small"),
         (31, (2, 2), "pool_separable"),
         (32, (4, 4), "pool_backward_small"),
+        (256, (1, 1), "pool_backward_shares"),  # one large window
     ],
 )
 def test_tiles_compute_gradients_of_averages_where_outputs_take_few_additions(window, strides, kernel):
     sizes = (1, 64, *((256 - window) // stride + 1 for stride in strides))
     desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, sizes), (256, 256), (window, window), strides=strides)
     assert lower(desc, PLANNED["cpu"]).dispatches[0].shader.variant.startswith(kernel)
-
-
-def test_the_gradient_of_one_large_window_takes_no_tiles():
-    desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (2, 2, 1, 1)), (13, 17), (13, 17))
-    assert lower(desc, PLANNED["cpu"]).dispatches[0].shader.variant == "pool_backward_shares"
 
 
 def test_a_cpu_takes_longer_dispatches_where_there_is_much_to_do():
@@ -258,6 +254,13 @@ def test_equal_descriptors_have_equal_plans():
         assert plan == again
         assert hash(plan) == hash(again)
         assert (plan.desc, plan.limits) == (case.desc, cpu)
+    desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 30), [0])
+    assert len({lower(desc, limits) for limits in PLANNED.values()}) == len(PLANNED)
+    for small in (
+        arg_desc(ArgmaxOperatorDesc, UINT8, (64, 64), [1]),
+        pool_desc(FLOAT32, (2, 3, 20, 20), (3, 3), (2, 2)),
+    ):
+        assert len(lower(small, cpu).dispatches) == 1
 
 
 def test_work_goes_by_what_is_loaded():
@@ -295,11 +298,6 @@ def test_a_driver_that_gathers_loads_few_columns_of_more_windows(data_type, gath
     shader = lower(pool_desc(data_type, (1, 1, 99, 99), (21, 21)), limits).dispatches[1].shader
     assert shader.variant == "pool_separable_columns" + "_words" * gathers
     assert shader.constants["tile"] == tile
-
-
-def test_plans_differ_where_limits_do():
-    desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 30), [0])
-    assert len({lower(desc, limits) for limits in PLANNED.values()}) == len(PLANNED)
 
 
 @pytest.mark.parametrize(
@@ -405,35 +403,25 @@ def test_a_pooling_that_is_computed_as_a_reduction_says_so():
     assert as_reduction == [["as a reduction: the elements of a window are contiguous, and in no other window"], []]
 
 
-def test_small_tensors_take_one_dispatch():
-    for desc in (
-        arg_desc(ArgmaxOperatorDesc, UINT8, (64, 64), [1]),
-        pool_desc(FLOAT32, (2, 3, 20, 20), (3, 3), (2, 2)),
-    ):
-        assert len(lower(desc, PLANNED["cpu"]).dispatches) == 1
-
-
 @pytest.mark.parametrize(
     ("size", "segments"), [(1, (4,)), (4, (4,)), (5, (8,)), (256, (256,)), (257, (256, 4)), (640, (256, 256, 128))]
 )
 def test_segments_are_full_but_the_last(size, segments):
     tensor = arg_desc(ArgmaxOperatorDesc, UINT8, (size,), [0]).input_tensor
     assert segment_sizes(tensor, LOWERED.full_segment(tensor)) == segments
-
-
-def test_segments_are_whole_words_whatever_the_total():
+    # They are whole words whatever the total, and whole vectors of memory.
     assert segment_sizes(TensorDesc(UINT8, (5,), None, 257), 256) == (256, 4)
-
-
-def test_operator_without_a_lowering_says_so():
-    with pytest.raises(NotImplementedError, match=r"^OperatorDesc has no lowering$"):
-        lower(dmlgpu.OperatorDesc(), LOWERED)
+    message = r"^Limits\.segment_bytes: 300500 is not allowed; allowed are multiples of 256$"
+    with pytest.raises(ValueError, match=message):
+        Limits(300_500, 64, 8)
 
 
 _ORDER = "^kernels over axes and windows write the value, then the index, or words$"
 
 
 def test_what_no_kernel_can_do_is_refused():
+    with pytest.raises(NotImplementedError, match=r"^OperatorDesc has no lowering$"):
+        lower(dmlgpu.OperatorDesc(), LOWERED)
     source = TensorDesc(UINT32, (1, 1, 4, 4))
     sources, output = (Source(source),), OutputTensor(source, Result.VALUE)
     with pytest.raises(NotImplementedError, match=_ORDER):
@@ -447,13 +435,6 @@ def test_what_no_kernel_can_do_is_refused():
         with pytest.raises(NotImplementedError, match=_ORDER):
             Problem(sources, windows, Selection(), outputs)
     assert Problem(sources, windows, Selection(), (output, index)).output_count == 16
-
-
-def test_segments_are_whole_vectors_of_memory():
-    with pytest.raises(
-        ValueError, match=r"^Limits\.segment_bytes: 300500 is not allowed; allowed are multiples of 256$"
-    ):
-        Limits(300_500, 64, 8)
 
 
 @pytest.mark.parametrize(

@@ -129,17 +129,13 @@ def test_the_speed_is_learnt_from_the_second_run_on():
     assert timing.seconds_per_element == pytest.approx(0.0005)
 
 
-def test_what_is_over_at_once_tells_nothing():
-    timing = Timing(0.001, has_run=True)
-    assert not learn([step("a>b*10", timing)], 0.0009)
-    assert timing.seconds_per_element == 0.001
-
-
-def test_what_is_over_at_once_has_run():
-    timing = Timing(0.001)
-    learn([step("a>b*10", timing)], 0.0009)
-    learn([step("a>b*10", timing)], 0.1)
-    assert timing.seconds_per_element == pytest.approx(0.01)
+def test_what_is_over_at_once_has_run_but_tells_nothing():
+    for has_run in (True, False):
+        timing = Timing(0.001, has_run=has_run)
+        assert not learn([step("a>b*10", timing)], 0.0009)
+        assert timing.seconds_per_element == 0.001
+        learn([step("a>b*10", timing)], 0.1)
+        assert timing.seconds_per_element == pytest.approx(0.01)
 
 
 def test_pipelines_of_a_submission_learn_the_same_factor():
@@ -164,12 +160,9 @@ def test_a_submission_that_took_too_long_is_cut_anew(seconds, again):
     steps = [step("a>b*50", timing), step("c>d*50", timing)]
     assert learn(steps, seconds) is again
     assert (grouped(*steps) == "a>b | c>d") is again
-
-
-def test_a_submission_of_one_step_cannot_be_cut():
-    timing = Timing(0.001, has_run=True)
-    assert not learn([step("a>b*50", timing)], 10.0)
-    assert timing.seconds_per_element == pytest.approx(0.2)
+    alone = Timing(0.001, has_run=True)  # which cannot be cut
+    assert not learn([step("a>b*50", alone)], 10.0)
+    assert alone.seconds_per_element == pytest.approx(0.2)
 
 
 def test_a_step_alone_that_takes_too_long_is_known():

@@ -108,9 +108,6 @@ def test_a_readable_table(monkeypatch, capsys):
     table = capsys.readouterr().out
     for text in "[red]device[/]", "[b]fine", "To fix it: unset [it]", "0 broken, 1 odd, 1 ok":
         assert text in table
-
-
-def test_exit_code_of_what_is_broken(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "examine", lambda: Report(False, [Finding("kp", BROKEN, "", "get it")], {}, {}, []))
     assert main(["doctor"]) == main(["doctor", "--json"]) == 1
     assert "1 broken, 0 odd, 0 ok" in capsys.readouterr().out
@@ -328,17 +325,13 @@ def test_kompute(children, monkeypatch, package, program, state, text, fix):
     [("numpy", "1.26.4", "2.0"), ("kompute", "0.9.0.post1", kompute_module.PACKAGE_VERSION)],
 )
 def test_wrong_versions(monkeypatch, subject, version, needed):
+    """Of dmlgpu-kp the package's own: test_supply.py."""
+    assert f'"numpy>={".".join(map(str, doctor._NUMPY))}"' in (ROOT / "pyproject.toml").read_text()
     monkeypatch.setattr(doctor.metadata, "version", lambda name: version)
     finding = getattr(doctor, f"_{subject}")()
     assert (finding.state, finding.subject.lower()) == (BROKEN, subject)
     assert finding.text.endswith(f"{version}; dmlgpu needs {needed}")
     assert needed in finding.fix
-
-
-def test_versions_are_those_of_the_package():
-    project = (ROOT / "pyproject.toml").read_text()
-    assert f'"{kompute_module.PACKAGE}=={kompute_module.PACKAGE_VERSION}"' in project
-    assert f'"numpy>={".".join(map(str, doctor._NUMPY))}"' in project
 
 
 def test_damaged_shaders(monkeypatch, tmp_path):
