@@ -298,6 +298,12 @@ def test_tiles_on_a_gpu(driver, open_device, data_type, sizes, window, stride, t
     verify(desc, images(data_type, sizes, ties), device=device)
 
 
+# Both have every window, with half of the types each.
+@pytest.mark.parametrize("case", FAR_WINDOWS[::2], ids=lambda case: case.id)
+def test_far_windows(unrolling, case):
+    verify(case.desc, *case.inputs(), device=unrolling)
+
+
 @pytest.mark.parametrize("case", FAR_WINDOWS[1::2], ids=lambda case: case.id)
 def test_far_windows_element_by_element(driver, open_device, case):
     limits = dataclasses.replace(device_limits(driver), invocation_loads=20, unrolls=False)
