@@ -172,12 +172,6 @@ def test_no_radv(monkeypatch):
         compiled._device("navi21")
 
 
-def test_a_family_that_nobody_knows(capsys):
-    assert cli.main(["--compiled", "--family", "navi99"]) == 2
-    families = "polaris10, vega10, navi10, navi21, gfx1100"
-    assert capsys.readouterr() == ("", f"benchmarks: there is no family 'navi99'; families are {families}\n")
-
-
 def test_a_family_that_mesa_knows_by_its_later_name(monkeypatch):
     monkeypatch.setattr(compiled, "FAMILIES", ("navi99",))
     monkeypatch.setattr(compiled, "_LATER_NAMES", {"navi99": "navi21"})
@@ -191,6 +185,10 @@ def test_a_family_that_mesa_knows_by_its_later_name(monkeypatch):
     ("options", "problem"),
     [
         (["--family", "navi21"], "--family is an option of --compiled"),
+        (
+            ["--compiled", "--family", "navi99"],
+            "there is no family 'navi99'; families are polaris10, vega10, navi10, navi21, gfx1100",
+        ),
         (["--compiled", "--plot", "x.png"], "--plot draws times: --compiled has none"),
         (["--compiled", "--only", "none"], "the plans of these cases have no kernel with 'none' in its name"),
     ],

@@ -37,24 +37,16 @@ SIZES = {"size": (1, 1, 2, 3), "plane": (4, 5), "values_stride": (0, 0, 5, 1), "
 PUSH = {"first_output": 0, "output_count": 1, **SIZES, "values_base": 7}
 
 
-@pytest.mark.parametrize(
-    ("push", "message"),
-    [
-        ({**PUSH, "item_stride": 1}, "the plan lacks push constants [], and has unknown ones ['item_stride']; "),
-        (
-            {"first_output": 0, **SIZES},
-            "the plan lacks push constants ['output_count', 'values_base'], and has unknown ones []",
-        ),
-        ({**PUSH, "values_base": (0, 0)}, "push constant values_base has 1 words, not 2; "),
-    ],
-)
-def test_names_that_a_module_has_not_are_refused(push, message):
+def test_names_that_a_module_has_not_are_refused():
     assert spirv.push_words("scatter_clear_last_32", Values(**PUSH)) == [0, 1, 1, 1, 2, 3, 4, 5, 0, 0, 5, 1, 0, 20, 7]
-    with pytest.raises(DeviceError, match=re.escape(f"shader scatter_clear_last_32: {message}")):
-        spirv.push_words("scatter_clear_last_32", Values(**push))
-
-
-def test_constants_that_a_module_has_not_are_refused():
+    lacking = "the plan lacks push constants ['output_count', 'values_base'], and has unknown ones []"
+    for push, message in (
+        (PUSH | {"item_stride": 1}, "the plan lacks push constants [], and has unknown ones ['item_stride']; "),
+        ({"first_output": 0, **SIZES}, lacking),
+        (PUSH | {"values_base": (0, 0)}, "push constant values_base has 1 words, not 2; "),
+    ):
+        with pytest.raises(DeviceError, match=re.escape(f"shader scatter_clear_last_32: {message}")):
+            spirv.push_words("scatter_clear_last_32", Values(**push))
     shader = Shader("rows", "sum", 32, Values(group_size=64, threads=1))
     with pytest.raises(DeviceError, match=r"^shader rows_sum_32: the plan lacks constants .*'short'.*\['threads'\]"):
         spirv.constant_words(shader)
@@ -97,12 +89,9 @@ def test_loops_that_drivers_unroll_count_between_constants():
         assert re.fullmatch(rf"\w+ <=? {constant}|\w+-- > 0|int\(\w+\) >= 0", goes_on)
 
 
-def test_number_kinds_are_the_enumeration():
+def test_numbers_of_kinds_and_results_are_the_enumerations():
     (line,) = [line for source in SOURCES.values() for line in re.findall(r"const uint (UINT = .*);", source)]
     assert line == ", ".join(f"{kind.name} = {kind.value}" for kind in NumberKind)
-
-
-def test_results_of_sums_are_the_enumeration():
     found = set()
     for accumulator in ("sum", "exact"):
         (line,) = re.findall(r"^const uint (SUM = .*);", SOURCES[f"accumulators/{accumulator}.glsl"], re.MULTILINE)
@@ -110,17 +99,10 @@ def test_results_of_sums_are_the_enumeration():
     assert found == {f"{result.name} = {result.value}" for result in SumResult}
 
 
-def test_every_entry_point_is_compiled():
+def test_every_entry_point_is_compiled_and_asks_for_no_feature_of_the_device():
     assert set(MODULES.values()) == {name for name in SOURCES if name.endswith(".comp")}
-
-
-def test_modules_are_installed():
     for module in MODULES:
         assert spirv.load(module)[:4] == (0x07230203).to_bytes(4, "little")
-
-
-def test_modules_ask_for_no_feature_of_the_device():
-    for module in MODULES:
         capabilities = [operands for number, operands in instructions(module) if number == CAPABILITY]
         assert capabilities == [(1,)]  # Shader
 
@@ -308,20 +290,17 @@ def test_damaged_layouts_are_named(installed, content):
         spirv.load("rows_selection_8")
 
 
-def test_layouts_of_other_modules_are_not_looked_at(installed):
-    layouts = json.loads((installed / "layouts.json").read_text())
-    (installed / "layouts.json").write_text(json.dumps(layouts | {"rows_selection_16": 1}))
-    assert spirv.load("rows_selection_8")
-    with pytest.raises(DeviceError, match=r"layouts\.json is damaged: "):
-        spirv.load("rows_selection_16")
-
-
-def test_module_that_is_not_listed_is_named(installed):
+@pytest.mark.parametrize(
+    ("layout", "says"),
+    [({"rows_selection_16": 1}, "is damaged: "), ({}, "has no shader rows_selection_16; reinstall dmlgpu")],
+    ids=["damaged", "not listed"],
+)
+def test_layouts_of_other_modules_are_not_looked_at(installed, layout, says):
     layouts = json.loads((installed / "layouts.json").read_text())
     del layouts["rows_selection_16"]
-    (installed / "layouts.json").write_text(json.dumps(layouts))
+    (installed / "layouts.json").write_text(json.dumps(layouts | layout))
     assert spirv.load("rows_selection_8")
-    with pytest.raises(DeviceError, match=r"^.*[/\\]layouts\.json has no shader rows_selection_16; reinstall dmlgpu"):
+    with pytest.raises(DeviceError, match=rf"^.*[/\\]layouts\.json {says}"):
         spirv.load("rows_selection_16")
 
 
