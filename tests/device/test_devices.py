@@ -34,25 +34,6 @@ def raises(error, text):
 # Calls
 
 
-def test_nothing_is_downloaded_until_asked(driver, kp):
-    with opened_as(driver, **discrete(driver)) as device:
-        operator, tensor = device.compile(ARGMAX), device.tensor(ROWS)
-        kp.counts.clear()
-        result = operator(tensor)
-        assert (kp.counts["submissions"], kp.counts["transfers"]) == (1, 0)
-        assert result.numpy().tolist() == [[2], [2], [1]]
-        assert kp.counts["transfers"] == 1
-
-
-def test_out_is_written_and_returned(any_device):
-    operator = any_device.compile(ARGMAX)
-    target = any_device.tensor(np.zeros((3, 1), np.uint32))
-    assert operator(any_device.tensor(ROWS), out=target) is target
-    assert target.numpy().tolist() == [[2], [2], [1]]
-    assert operator(-ROWS, out=target).tolist() == [[0], [1], [0]]
-    assert target.numpy().tolist() == [[0], [1], [0]]
-
-
 def test_the_same_bits_every_time(any_device):
     for desc in (arg_desc(dmlgpu.ArgminOperatorDesc, FLOAT32, (20, 25), [0]), pool_desc(FLOAT32, (2, 2, 9, 9), (3, 3))):
         x = any_bits(np.dtype(np.float32), desc.input_tensor.element_count).reshape(desc.input_tensor.sizes)
