@@ -29,4 +29,4 @@ def test_docstrings_say_all_arguments(name):
     function = getattr(dmlgpu, name)
     text = inspect.getdoc(function)
     missing = [each for each in inspect.signature(function).parameters if not re.search(rf"^ +\*?{each}: ", text, re.M)]
-    assert not missing or re.search(r"(?i)otherwise as `\w+`|as of `\w+`", text), missing
+    assert not missing or re.search(r"(?im)(^ *|otherwise |errors )as (for )?`\w+`", text), missing
