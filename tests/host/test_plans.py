@@ -132,6 +132,14 @@ def test_one_line_is_divided_among_few_invocations_of_a_cpu():
     assert len(lower(dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (129280,)), 5), two_cores).dispatches) == 5
 
 
+@pytest.mark.parametrize("mapping", ["cpu", "gpu"])
+def test_lists_of_chunks_fit_after_the_result_so_far(mapping):
+    """Absent entries pad merged lists."""
+    limits = dataclasses.replace(PLANNED[mapping], temporary_bytes=1024)
+    for k in range(350, 5000, 930):
+        check(lower(TopKOperatorDesc.of(TensorDesc(FLOAT32, (5000,)), k), limits))
+
+
 def test_outputs_whose_neighbours_lie_in_another_segment_take_few_dispatches():
     """Every seventh output along the last axis has elements in the second segment: all outputs have partials."""
     source = TensorDesc(FLOAT32, (1000, 100, 1, 100, 7), (100, 100000, 1, 1, 10_000_000))

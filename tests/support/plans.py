@@ -349,7 +349,7 @@ def check_coverage(plan: Plan) -> None:
 
 
 def check_lines(plan: Plan) -> None:
-    """Each pass of TOP_K has all its items, and each output is written."""
+    """Each pass of TOP_K has all its items, its lists fit in a half of the partials, and each output is written."""
     passes = [d for d in plan.dispatches if d.shader.variant.startswith("top_k")]
     end = 0
     for dispatch, after in itertools.pairwise((*passes, None)):
@@ -366,6 +366,11 @@ def check_lines(plan: Plan) -> None:
             )
             assert end == lines * (push["list_count"] if "group_shift" in push else lists)
             end = 0
+            if "target_base" in push:
+                name, half = "merged" if "merged_size" in push else "list", plan.partial_bytes // 8
+                entries = lines * push[f"{name}_count"] * push[f"{name}_size"]
+                words = entries * (3 if dispatch.shader.bits == 64 else 2)
+                assert push["target_base"] % half + words <= half
     for output, tensor in enumerate(plan.desc.outputs if passes else ()):
         written = np.zeros(tensor.element_count, np.int8)
         name = ("values", "indices")[output]

@@ -215,8 +215,8 @@ class TopK(Kernel):
             end = lines.element.size
             if lines.element.stride:
                 end = min(end, -(-((segment + 1) * source.segment_size - address) // lines.element.stride))
-            if self._room(end - begin) > room:
-                end = begin + room // self._list * self._list
+            while self._room(end - begin) > room:
+                end = begin + max(1, (end - begin) * 3 // 4 // self._list) * self._list
             yield _Chunk(begin, end, segment)
             begin = end
 
