@@ -1,47 +1,40 @@
 #version 430
-// TOP_K, the second step: merges the lists of a line, two by two, and keeps the first entries. An item is item_size
-// neighbouring entries of a merged list. A binary search counts the entries of either list that come before them:
+// TOP_K, the second step: merges the lists of a line, four by four, and keeps the first entries. An item is item_size
+// neighbouring entries of a merged list. A search counts the entries of each list that come before them:
 //
-//   list a   [ 9 8 5 5 2 ]           merged   [ 9 8 7 6 | 5 5 5 3 | ... ]
-//   list b   [ 7 6 5 3 1 ]                    item 1: 2 entries of a, and 2 of b, come before it
+//   lists    [ 9 5 2 ][ 7 6 1 ][ 8 8 3 ][ 5 4 0 ]     merged   [ 9 8 8 7 | 6 5 5 4 | ... ]
+//                                                     item 1: 1, 1, 2 and 0 entries come before it
 //
-// (Green, Odeh, Birk: Merge path, 2014.) In each iteration HALF entries are merged with HALF others; the first half of
-// the result is written. The next HALF entries are loaded from the list whose last loaded entry comes first: all
-// entries that are not loaded yet come after that entry, and so after those written (Inoue et al.: AA-sort, 2007).
+// In each iteration the next BLOCK entries of a list are merged with those that wait; the first BLOCK of the result are
+// written. That list is the one whose last loaded entry comes first: all entries that are not loaded yet come after
+// that entry. At most BLOCK loaded ones of each other list do, and no more than these wait (as in Inoue et al.:
+// AA-sort, 2007, with two lists).
 
 layout(push_constant) uniform Push {
     uint first_item;    // of this dispatch
     uint item_count;
-    uint item_size;     // a multiple of HALF
+    uint item_size;     // a multiple of BLOCK
     uint list_count;    // of a line, to be merged
-    uint list_size;     // entries of the first of two lists
-    uint second_size;   // entries of the second one
+    uint list_size;     // entries of the first list of a line
+    uint second_size;   // entries of its other lists
     uint merged_count;  // of a line
     uint merged_size;   // entries of a merged list that are kept
     uint source_base;   // of the first list, in words
     uint target_base;   // of the first merged list, in words
 } push;
 
-#define REGISTERS 8
+#define REGISTERS 16
 #include "core/entries.glsl"
 
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
 
-const uint HALF = 4;
+const uint WAYS = 4, BLOCK = 4, WAITING = (WAYS - 1) * BLOCK;
 
 // Loads entry `number` of all lists as entry i; an absent entry unless `is_entry`.
 void load_entry(uint i, uint number, bool is_entry)
 {
     uint at = push.source_base + (is_entry ? number : 0) * ENTRY_WORDS, index = source[at], none = NONE;
     set_entry(i, ELEMENT_OF_ENTRY(source, at), is_entry ? index : none);
-}
-
-// Merges both halves, which are sorted.
-void merge_halves()
-{
-    order(0, 7), order(1, 6), order(2, 5), order(3, 4);
-    order(0, 2), order(1, 3), order(4, 6), order(5, 7);
-    order(0, 1), order(2, 3), order(4, 5), order(6, 7);
 }
 
 void main()
@@ -54,59 +47,81 @@ void main()
     if (next >= mine.end)
         return;  // as in top_k_sort.comp
     for (; next < mine.end; next += ITEM_STRIDE) {
-        // Divisions are slow, and mostly not needed.
-        uint list = push.first_item + next, begin = 0;
-        if (items_of_list != 1) {
-            begin = list % items_of_list * item_size;
-            list /= items_of_list;
+        uint item = push.first_item + next, merged = item / items_of_list;
+        uint begin = (item - merged * items_of_list) * item_size, end = min(begin + item_size, merged_size);
+        uint line = merged / merged_count, first_list = (merged - line * merged_count) * WAYS;
+        // The next entry of each list, and its end.
+        uint at[WAYS], ends[WAYS];
+        uint place = line * (list_size + (list_count - 1) * second_size) + first_list * list_size, entries = 0;
+        [[unroll]] for (uint i = 0; i < WAYS; ++i) {
+            uint size = i == 0 ? list_size : second_size;
+            size = first_list + i < list_count ? size : 0;
+            at[i] = place + entries;
+            entries += size;
+            ends[i] = place + entries;
         }
-        uint count_a = list_size, count_b = second_size, a = list * (list_size + second_size);
-        if (list_count % 2 == 1) {
-            // The last list of a line has no partner.
-            uint line = list / merged_count, pair = list - line * merged_count;
-            a -= line * second_size;
-            count_b = pair == merged_count - 1 ? 0 : second_size;
+        // Of the entries that are `ahead` of the next ones of their lists, the first is among the first `before`.
+        for (uint before = min(begin, entries); before > 0;) {
+            uint ahead = (before - 1) / WAYS, best = 0;
+            [[unroll]] for (uint i = 0; i < WAYS; ++i)
+                load_entry(i, at[i] + ahead, at[i] + ahead < ends[i]);
+            [[unroll]] for (uint i = 1; i < WAYS; ++i) {
+                bool wins = is_before(keys[i], indices[i], keys[0], indices[0]);
+                keys[0] = wins ? keys[i] : keys[0];
+                indices[0] = wins ? indices[i] : indices[0];
+                best = wins ? i : best;
+            }
+            [[unroll]] for (uint i = 0; i < WAYS; ++i)
+                at[i] += i == best ? ahead + 1 : 0;
+            before -= ahead + 1;
         }
-        uint b = a + list_size, end = min(begin + item_size, merged_size);
-        // The number of these in list a: between low and high.
-        uint before = min(begin, count_a + count_b), low = before - min(before, count_b), high = min(before, count_a);
-        while (low < high) {
-            uint middle = (low + high) / 2, above = middle + 1;
-            load_entry(0, a + middle, true);
-            load_entry(1, b + before - above, true);
-            bool b_first = is_before(keys[1], indices[1], keys[0], indices[0]);
-            low = b_first ? low : above;
-            high = b_first ? middle : high;
+        // At first entries wait that come before all others, and seem to be the last loaded ones: the first iterations
+        // load from each list, and write none.
+        Bits last_keys[WAYS];
+        uint last_indices[WAYS], list = 0;
+        [[unroll]] for (uint i = 0; i < WAYS; ++i) {
+            last_keys[i] = HIGHEST;
+            last_indices[i] = 0;
         }
-        uint next_a = low, next_b = before - low, target_place = push.target_base + list * merged_size * ENTRY_WORDS;
-        // The first iteration loads from list a, and writes nothing: the first half comes before all loaded entries.
-        [[unroll]] for (uint i = 0; i < HALF; ++i) {
+        [[unroll]] for (uint i = 0; i < WAITING; ++i) {
             keys[i] = HIGHEST;
             indices[i] = 0;
         }
-        bool from_b = false;
-        // The last entry loaded from the other list. At first that is list b, with an entry before all others.
-        Bits last_key = HIGHEST;
-        uint last_index = 0;
-        for (uint rank = begin - HALF; rank + HALF < end + HALF; rank += HALF) {
-            uint first = from_b ? b : a, at = from_b ? next_b : next_a, count = from_b ? count_b : count_a;
-            [[unroll]] for (uint i = 0; i < HALF; ++i)
-                load_entry(HALF + i, first + at + i, at + i < count);
-            next_a += from_b ? 0 : HALF;
-            next_b += from_b ? HALF : 0;
-            Bits key = keys[2 * HALF - 1];
-            uint index = indices[2 * HALF - 1];
-            bool changes = is_before(last_key, last_index, key, index), from_a = !from_b;
-            last_key = changes ? key : last_key;
-            last_index = changes ? index : last_index;
-            from_b = changes ? from_a : from_b;
-            merge_halves();
-            [[unroll]] for (uint i = 0; i < HALF; ++i) {
+        uint target_place = push.target_base + merged * merged_size * ENTRY_WORDS;
+        for (uint rank = begin - WAITING; rank + WAITING < end + WAITING; rank += BLOCK) {
+            uint from = at[0], list_end = ends[0];
+            [[unroll]] for (uint i = 1; i < WAYS; ++i) {
+                from = i == list ? at[i] : from;
+                list_end = i == list ? ends[i] : list_end;
+            }
+            // In reverse, as merge_entries() has them.
+            [[unroll]] for (uint i = 0; i < BLOCK; ++i)
+                load_entry(WAITING + BLOCK - 1 - i, from + i, from + i < list_end);
+            [[unroll]] for (uint i = 0; i < WAYS; ++i) {
+                at[i] += i == list ? BLOCK : 0;
+                last_keys[i] = i == list ? keys[WAITING] : last_keys[i];
+                last_indices[i] = i == list ? indices[WAITING] : last_indices[i];
+            }
+            Bits key = last_keys[0];
+            uint index = last_indices[0];
+            list = 0;
+            [[unroll]] for (uint i = 1; i < WAYS; ++i) {
+                bool wins = is_before(last_keys[i], last_indices[i], key, index);
+                key = wins ? last_keys[i] : key;
+                index = wins ? last_indices[i] : index;
+                list = wins ? i : list;
+            }
+            // The first 4 and the last 4 of those that wait are in order.
+            order(4, 12), order(5, 13), order(6, 14), order(7, 15);
+            merge_entries(0);
+            merge_entries(8);
+            [[unroll]] for (uint i = 0; i < BLOCK; ++i)
                 if (rank + i - begin < end - begin)
                     STORE_ENTRY(target, target_place + (rank + i) * ENTRY_WORDS, i)
-                keys[i] = keys[HALF + i];
-                elements[i] = elements[HALF + i];
-                indices[i] = indices[HALF + i];
+            [[unroll]] for (uint i = 0; i < WAITING; ++i) {
+                keys[i] = keys[BLOCK + i];
+                elements[i] = elements[BLOCK + i];
+                indices[i] = indices[BLOCK + i];
             }
         }
     }

@@ -54,14 +54,6 @@ void sort_entries(uint i)
     order(i + 1, i + 2), order(i + 3, i + 4), order(i + 5, i + 6);
 }
 
-// Batcher's bitonic merge: sorts 8 entries, where some are in order and those after them in reverse.
-void merge_entries(uint i)
-{
-    order(i, i + 4), order(i + 1, i + 5), order(i + 2, i + 6), order(i + 3, i + 7);
-    order(i, i + 2), order(i + 1, i + 3), order(i + 4, i + 6), order(i + 5, i + 7);
-    order(i, i + 1), order(i + 2, i + 3), order(i + 4, i + 5), order(i + 6, i + 7);
-}
-
 // The last entry of the list, if it is full; else one that comes after every element.
 Bits last_key;
 uint last_index;

@@ -58,6 +58,14 @@ void order(uint a, uint b)
     indices[b] = swaps ? index : indices[b];
 }
 
+// Batcher's bitonic merge: sorts 8 entries, where some are in order and those after them in reverse.
+void merge_entries(uint i)
+{
+    order(i, i + 4), order(i + 1, i + 5), order(i + 2, i + 6), order(i + 3, i + 7);
+    order(i, i + 2), order(i + 1, i + 3), order(i + 4, i + 6), order(i + 5, i + 7);
+    order(i, i + 1), order(i + 2, i + 3), order(i + 4, i + 5), order(i + 6, i + 7);
+}
+
 // An entry in memory is a state of the selection: its index, then its bits.
 const uint ENTRY_WORDS = STATE_WORDS;
 #define ELEMENT_OF_ENTRY(words, at) LOAD_BITS(words, (at) + 1)

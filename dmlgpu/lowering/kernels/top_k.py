@@ -1,11 +1,10 @@
 """The three top_k_*.comp: the first k elements of each line, in order, with their indices.
 
 An invocation keeps a list of the first 8 or 64 elements of a part of the line. If k is greater, a part has no more
-elements than that, and lists are merged in pairs, which keep the first k entries:
+elements than that, and lists are merged four by four, which keeps the first k entries:
 
     elements   [ 8 ][ 8 ][ 8 ][ 8 ][ 8 ][ 8 ][ 8 ][ 3 ]       k = 20
-    merged     [  16    ][  16    ][  16    ][  11    ]
-               [      20          ][      20          ]
+    merged     [      20          ][      20          ]
                [      20          ]                            the outputs
 
 Otherwise there are as many parts as invocations, and top_k_sort.comp also merges their lists, up to _PARTS at a time.
@@ -44,16 +43,14 @@ from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Lines, Role
 
 # Entries of a list in registers, and elements of a row (top_k_sort.comp). Items of top_k_merge.comp have a multiple of
-# _HALF entries.
-_SHORT, _LONG, _ROW, _HALF = 8, 64, 8, 4
+# _BLOCK entries of _WAYS lists.
+_SHORT, _LONG, _ROW, _BLOCK, _WAYS = 8, 64, 8, 4, 4
 # Maximum of lists that an item of top_k_sort.comp merges.
 _PARTS = 64
 # Elements of a line, divided by k, from which on groups are faster.
 _GROUPED = 16
 # Time for a group's first element, divided by the time for an element of a chosen group, most of which are dropped.
 _DROPPED = 4
-# Maximum of entries of an item of top_k_merge.comp.
-_MERGED = 64
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ class TopK(Kernel):
     variants: ClassVar = {
         "top_k_sort": "sorts elements, or the first elements of groups, in lists of up to 8",
         "top_k_sort_long": "sorts elements, or the first elements of groups, in lists of up to 64",
-        "top_k_merge": "merges sorted lists, two by two, and keeps the first entries",
+        "top_k_merge": "merges sorted lists, four by four, and keeps the first entries",
         "top_k_write": "writes the entries of the last list of each line to the outputs",
     }
 
@@ -178,13 +175,13 @@ class TopK(Kernel):
                 lists = _Lists(-(-rows * _ROW // item), size)
             elif k > size or self.limits.cooperating:
                 group, before = 0, passes[-1].lists
-                lists = _Lists(-(-before.count // 2), min(2 * before.size, k))
+                lists = _Lists(-(-before.count // _WAYS), min(_WAYS * before.size, k))
             else:
                 most = self.limits.invocation_loads // (4 * size)
                 group, chosen, item = 1, passes[-1].lists.entries, max(2, min(_PARTS, most)) * size
                 lists = _Lists(-(-chosen // item), size)
             if lists.count == 1:
-                lists = _Lists(1, min(k, lists.size))
+                lists = _Lists(1, min(k, lists.size, passes[-1].lists.entries if passes else k))
             passes.append(_Pass(lists, group, item, chosen))
         return passes
 
@@ -278,9 +275,9 @@ class TopK(Kernel):
     def _merge(
         self, lines: range, lists: _Lists, second: int, merged: _Lists, read: tuple[int, int], written: tuple[int, int]
     ) -> Iterator[tuple[Dispatch, int]]:
-        """Merges pairs of lists; the second list of a pair has `second` entries."""
+        """Merges lists, four by four; all but the first list of a line have `second` entries."""
         least = -(-len(lines) * merged.entries // self._busy)
-        size = -(-min(_MERGED, merged.size, least) // _HALF) * _HALF
+        size = -(-min(merged.size, least, self.limits.invocation_loads // 4) // _BLOCK) * _BLOCK
         push = {
             "item_size": size,
             "list_count": lists.count,
@@ -291,7 +288,8 @@ class TopK(Kernel):
         }
         bindings = self._bound(push, "source_base", read), self._bound(push, "target_base", written, is_written=True)
         items = len(lines) * merged.count * -(-merged.size // size)
-        loads = size + _HALF + 2 * lists.size.bit_length()  # the last term is a binary search
+        # The last term is a search.
+        loads = size + _WAYS * _BLOCK + 4 * (_WAYS * lists.size).bit_length()
         yield from self._items("top_k_merge", items, loads, lines, push, {}, bindings)
 
     def _write(self, lines: range, size: int, half: int) -> Iterator[tuple[Dispatch, int]]:
