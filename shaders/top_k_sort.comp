@@ -8,10 +8,12 @@
 //           |--------- item 0 ---------||--- item 1 --- ...
 //
 // With groups of one element, an item sorts all elements. If groups are chosen, an item sorts the elements of the
-// groups that the entries of lists belong to; with groups of one element it merges these lists.
+// groups that the entries of lists belong to; with groups of one element it merges these lists. The list that it has
+// then may choose groups in a second step.
 //
 // All steps are comparisons and selects of registers, so that invocations execute the same for any elements. How many
-// elements they sort varies: those that come after the last one of a full list are dropped.
+// elements they sort varies: those that come after the last one of a full list, or of the list that chooses groups, are
+// dropped, and a row of these is not sorted.
 
 layout(push_constant) uniform Push {
     uint first_item;     // of this dispatch
@@ -26,7 +28,9 @@ layout(push_constant) uniform Push {
     uint element_count;
     uint chosen_count;   // entries of the lists of a line that choose groups; 0: items have all groups
     uint chosen_size;    // entries of one of these lists, if groups have one element, or else 8
-    uint chosen_base;    // of these lists, in words
+    uint chosen_base;    // of these lists, in words from target_base on
+    uint step_count;     // 2: then the list chooses groups of 1 << next_shift elements
+    uint next_shift;
     uint outer_stride;   // lines are numbered outer * inner_size + inner
     uint inner_stride;
     uint inner_size;
@@ -40,8 +44,7 @@ layout(push_constant) uniform Push {
 
 layout(constant_id = 11) const bool CONTIGUOUS = false;  // elements of a line follow each other
 
-layout(set = 0, binding = 2) buffer Target { uint target[]; };
-layout(set = 0, binding = 3) readonly buffer Chosen { uint chosen[]; };
+layout(set = 0, binding = 2) buffer Lists { uint lists[]; };
 
 // Batcher's odd-even merge sort of the 8 entries from `i` on.
 void sort_entries(uint i)
@@ -116,40 +119,72 @@ void merge_list()
     last_index = list_indices[LIST - 1];
 }
 
+// Moves the indices of the first 8 entries of the list to entries 0 to 7, and those of all others forward.
+void move_row()
+{
+    [[unroll]] for (uint i = 0; i < 8; ++i)
+        indices[i] = list_indices[i];
+    [[unroll]] for (uint i = 8; i < LIST; ++i)
+        list_indices[i - 8] = list_indices[i];
+}
+
 #else
 
 // The list is entries 0 to 7.
 const uint LIST = 8;
-#define list_indices indices
 void clear_list() {}
 void merge_list() {}
+void move_row() {}
 
 #endif
 
-// No dynamic index of an array: Mesa 22.3 takes 14 s to compile one.
-uint list_index(uint i)
-{
-    uint index = list_indices[0];
-    [[unroll]] for (uint k = 1; k < LIST; ++k)
-        index = i == k ? list_indices[k] : index;
-    return index;
-}
-
 const uint LOADED = min(VECTOR_SIZE, 8);  // elements that are loaded of a vector
+
+// The elements of a row, or the first ones of groups: numbers that begin with 0 in this dispatch.
+uint at[8];
+
+// Loads these as entries 8 to 15, or the highest key of each group: its elements are 8 apart, and end at `row_end`.
+// Indices are relative to `at`, and entries of absent elements have any key.
+void load_row(uint address, uint stride, uint element_count, uint row_end, bool chooses)
+{
+    [[unroll]] for (uint i = 8; i < 16; ++i) {
+        keys[i] = LOWEST;
+        indices[i] = 0;
+    }
+    for (uint row = 0; row < row_end; row += 8) {
+        // After the last element a group's first one is loaded again, which never wins.
+        Bits loaded[8];
+        uint element[8];
+        [[unroll]] for (uint i = 0; i < 8; ++i) {
+            uint first = at[i] < element_count ? at[i] : 0;
+            element[i] = at[i] + row < element_count ? at[i] + row : first;
+        }
+        if (ALIGNED && !chooses) {
+            [[unroll]] for (uint i = 0; i < 8; i += VECTOR_SIZE) {
+                uvec4 vector = aligned_vector(address + element[i]);
+                [[unroll]] for (uint k = 0; k < LOADED; ++k)
+                    loaded[i + k] = element_of(vector, k);
+            }
+        } else {
+            [[unroll]] for (uint i = 0; i < 8; ++i)
+                loaded[i] = LOAD(source, address + element[i] * stride);
+        }
+        [[unroll]] for (uint i = 0; i < 8; ++i) {
+            Bits key = key_of(loaded[i]);
+            bool wins = is_higher(key, keys[8 + i]);
+            keys[8 + i] = wins ? key : keys[8 + i];
+            indices[8 + i] = wins ? row : indices[8 + i];
+        }
+    }
+}
 
 void main()
 {
     uint line_count = push.line_count, list_count = push.list_count, list_size = push.list_size;
-    uint first_element = push.first_element, element_count = push.element_count, stride = push.element_stride;
-    uint group_shift = push.group_shift, group_size = 1 << group_shift, rows = group_size;
-    uint chosen_count = push.chosen_count, chosen_mask = push.chosen_size - 1;
-    uint place_count = ((element_count - 1) >> group_shift) + 1;
-    bool chooses = chosen_count != 0;
-    if (chooses) {
-        place_count = chosen_count << group_shift;
-        rows = 1;
-    }
-    bool by_line = CONTIGUOUS || chooses;
+    uint first_element = push.first_element, element_count = push.element_count;
+    uint stride = CONTIGUOUS ? 1 : push.element_stride;
+    uint step_count = push.step_count, target_base = push.target_base, chosen_base = push.chosen_base;
+    bool by_line = CONTIGUOUS || push.chosen_count != 0;
     Items mine = items_of(push.item_count);
     uint next = mine.next;
     // llvmpipe executes the body of a loop at least once, but skips what follows a return of all invocations.
@@ -167,92 +202,95 @@ void main()
         }
         uint address = push.source_base + first_element * stride;
         address += outer * push.outer_stride + inner * push.inner_stride;
-        uint first_choice = line * chosen_count;
-        last_key = LOWEST;
-        last_index = NONE - 1;
-        if (chooses && group_size != 1) {
-            uint last = push.chosen_base + (first_choice + chosen_count - 1) * ENTRY_WORDS;
-            set_entry(16, ELEMENT_OF_ENTRY(chosen, last), chosen[last]);
-            last_key = keys[16];
-            last_index = indices[16];
-        }
-        clear_list();
-        uint place = list * push.item_size, end = min(place + push.item_size, place_count);
-        while (place < end) {
-            bool is_empty = true, is_full = false;
-            for (; all(bvec2(place < end, !is_full)); ++place) {
-                for (uint row = 0; row < rows; ++row) {
-                    uint begin = (place << group_shift) + row * 8, at[8];
-                    [[unroll]] for (uint i = 0; i < 8; ++i)
-                        at[i] = begin + i;
-                    if (chooses) {
-                        uint entry = first_choice + (place >> group_shift);
-                        uint element = chosen[push.chosen_base + entry * ENTRY_WORDS] - first_element;
-                        begin = (element / 8 & ~(group_size - 1) | place & (group_size - 1)) * 8 + element % 8;
+        uint target_place = target_base + (line * list_count + list) * list_size * ENTRY_WORDS;
+        uint chosen_count = push.chosen_count, chosen_mask = push.chosen_size - 1, group_shift = push.group_shift;
+        uint chosen_place = target_base + chosen_base + line * chosen_count * ENTRY_WORDS;
+        uint place = list * push.item_size, end = place + push.item_size;
+        for (uint step = 0; step < step_count; ++step) {
+            bool chooses = chosen_count != 0;
+            uint group_size = 1 << group_shift, row_end = chooses ? 8 : group_size * 8;
+            end = min(end, chooses ? chosen_count << group_shift : ((element_count - 1) >> group_shift) + 1);
+            last_key = LOWEST;
+            last_index = NONE - 1;
+            if (chooses && group_size != 1) {
+                uint last = chosen_place + (chosen_count - 1) * ENTRY_WORDS;
+                set_entry(16, ELEMENT_OF_ENTRY(lists, last), lists[last]);
+                last_key = keys[16];
+                last_index = indices[16];
+            }
+            clear_list();
+            while (place < end) {
+                bool is_empty = true, is_full = false;
+                while (all(bvec2(place < end, !is_full))) {
+                    // Rows until one has an entry that is not dropped.
+                    uint lowest_index = NONE;
+                    do {
                         [[unroll]] for (uint i = 0; i < 8; ++i)
-                            at[i] = begin + i * 8;
-                        if (group_size == 1) {
-                            // A loop, because SPIR-V that loads 8 of them takes long to compile.
-                            [[dont_unroll]] for (uint i = 0; i < 8; ++i) {
-                                [[unroll]] for (uint k = 0; k < 7; ++k)
-                                    at[k] = at[k + 1];
-                                at[7] = chosen[push.chosen_base + (entry + i) * ENTRY_WORDS] - first_element;
+                            at[i] = (place << group_shift) + i;
+                        if (chooses) {
+                            uint entry = chosen_place + (place >> group_shift) * ENTRY_WORDS;
+                            uint element = lists[entry] - first_element;
+                            uint begin = (element / 8 & ~(group_size - 1) | place & (group_size - 1)) * 8 + element % 8;
+                            [[unroll]] for (uint i = 0; i < 8; ++i)
+                                at[i] = begin + i * 8;
+                            if (group_size == 1) {
+                                // A loop, because SPIR-V that loads 8 of them takes long to compile.
+                                [[dont_unroll]] for (uint i = 0; i < 8; ++i) {
+                                    [[unroll]] for (uint k = 0; k < 7; ++k)
+                                        at[k] = at[k + 1];
+                                    at[7] = lists[entry + i * ENTRY_WORDS] - first_element;
+                                }
                             }
                         }
-                    }
-                    Bits loaded[8];
-                    if (ALIGNED && !chooses) {
-                        [[unroll]] for (uint i = 0; i < 8; i += VECTOR_SIZE) {
-                            uvec4 vector = aligned_vector(address + (at[i] < element_count ? at[i] : 0));
-                            [[unroll]] for (uint k = 0; k < LOADED; ++k)
-                                loaded[i + k] = element_of(vector, k);
+                        load_row(address, stride, element_count, row_end, chooses);
+                        [[unroll]] for (uint i = 0; i < 8; ++i) {
+                            uint index = first_element + at[i] + indices[8 + i], none = NONE;
+                            bool is_dropped = is_before(last_key, last_index, keys[8 + i], index);
+                            bool is_absent = any(bvec2(at[i] >= element_count, is_dropped));
+                            Bits lowest = LOWEST;
+                            keys[8 + i] = is_absent ? lowest : keys[8 + i];
+                            indices[8 + i] = is_absent ? none : index;
+                            lowest_index = min(lowest_index, indices[8 + i]);
                         }
+                        // After a dropped entry, all entries of its list are dropped.
+                        place = (place | (indices[15] == NONE ? chosen_mask : 7)) + 1;
+                    } while (all(bvec2(place < end, lowest_index == NONE)));
+                    sort_entries(8);
+                    // Without other entries, GPUs and SwiftShader merge nothing.
+                    if (is_empty) {
+                        [[unroll]] for (uint i = 0; i < 8; ++i)
+                            move_entry(i, 8 + i);
                     } else {
                         [[unroll]] for (uint i = 0; i < 8; ++i)
-                            loaded[i] = LOAD(source, address + (at[i] < element_count ? at[i] : 0) * stride);
+                            order(i, 15 - i);
+                        merge_entries(0);
+                        if (LIST > 8) {
+                            merge_entries(8);
+                            is_full = indices[8] != NONE;
+                        }
                     }
-                    [[unroll]] for (uint i = 0; i < 8; ++i) {
-                        uint index = first_element + at[i], none = NONE;
-                        set_entry(16, loaded[i], at[i] < element_count ? index : none);
-                        // Indices ascend, so the first of equal elements stays.
-                        bool wins = any(bvec2(is_higher(keys[16], keys[8 + i]), row == 0));
-                        keys[8 + i] = wins ? keys[16] : keys[8 + i];
-                        indices[8 + i] = wins ? indices[16] : indices[8 + i];
-                    }
+                    is_empty = false;
                 }
-                [[unroll]] for (uint i = 8; i < 16; ++i) {
-                    bool drops = is_before(last_key, last_index, keys[i], indices[i]);
-                    Bits lowest = LOWEST;
-                    uint none = NONE;
-                    keys[i] = drops ? lowest : keys[i];
-                    indices[i] = drops ? none : indices[i];
-                }
-                // After a dropped entry, all entries of its list are dropped.
-                place |= indices[15] == NONE ? chosen_mask : 7;
-                sort_entries(8);
-                // Without other entries, GPUs and SwiftShader merge nothing.
-                if (is_empty) {
-                    [[unroll]] for (uint i = 0; i < 8; ++i)
-                        move_entry(i, 8 + i);
-                } else {
-                    [[unroll]] for (uint i = 0; i < 8; ++i)
-                        order(i, 15 - i);
-                    merge_entries(0);
-                    if (LIST > 8) {
-                        merge_entries(8);
-                        is_full = indices[8] != NONE;
-                    }
-                }
-                is_empty = false;
+                merge_list();
             }
-            merge_list();
-        }
-        uint target_place = push.target_base + (line * list_count + list) * list_size * ENTRY_WORDS;
-        for (uint i = 0; i < list_size; ++i) {
-            uint index = list_index(i), at = index == NONE ? 0 : index - first_element;
-            elements[16] = LOAD(source, address + at * stride);
-            indices[16] = index;
-            STORE_ENTRY(target, target_place + i * ENTRY_WORDS, 16)
+            for (uint first = 0; first < list_size; first += 8) {
+                // No dynamic index of an array: Mesa 22.3 takes 14 s to compile one.
+                move_row();
+                for (uint rank = first; rank < min(first + 8, list_size); ++rank) {
+                    uint index = indices[0], at = index == NONE ? 0 : index - first_element;
+                    [[unroll]] for (uint i = 0; i < 7; ++i)
+                        indices[i] = indices[i + 1];
+                    elements[16] = LOAD(source, address + at * stride);
+                    indices[16] = index;
+                    STORE_ENTRY(lists, target_place + rank * ENTRY_WORDS, 16)
+                }
+            }
+            chosen_place = target_place;
+            chosen_count = list_size;
+            chosen_mask = 7;
+            group_shift = push.next_shift;
+            place = 0;
+            end = NONE;
         }
     }
     report(next, mine.end);

@@ -24,15 +24,21 @@ const Bits LOWEST = 0x80000000u, HIGHEST = ~LOWEST;
 bool is_higher(Bits a, Bits b) { return int(a) > int(b); }
 #endif
 
-// With index NONE entry i is absent: it has the lowest key, which no float has.
-void set_entry(uint i, Bits element, uint index)
+// The key of an element. No float has the lowest key.
+Bits key_of(Bits element)
 {
-    Bits key = radix_key(element), lowest = LOWEST;
+    Bits key = radix_key(element);
 #if BITS == 32
     key ^= LOWEST;
 #endif
     Bits reversed = key ^ Bits(0xFFFFFFFFu);
-    key = INCREASING ? reversed : key;
+    return INCREASING ? reversed : key;
+}
+
+// With index NONE entry i is absent: it has the lowest key.
+void set_entry(uint i, Bits element, uint index)
+{
+    Bits key = key_of(element), lowest = LOWEST;
     keys[i] = index == NONE ? lowest : key;
     elements[i] = element;
     indices[i] = index;

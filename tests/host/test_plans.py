@@ -129,7 +129,7 @@ def test_rows_that_begin_anywhere(width, loads_vectors, short, inside):
 
 def test_one_line_is_divided_among_few_invocations_of_a_cpu():
     two_cores = Limits(128 * MIB, 64, 8, simd_width=8)
-    assert len(lower(dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (129280,)), 5), two_cores).dispatches) == 5
+    assert len(lower(dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (129280,)), 5), two_cores).dispatches) == 3
 
 
 @pytest.mark.parametrize("mapping", ["cpu", "gpu"])

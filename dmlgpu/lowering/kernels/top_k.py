@@ -11,7 +11,7 @@ Otherwise there are as many parts as invocations, and top_k_sort.comp also merge
 
 Lines of many times k elements are not sorted as a whole, but divided into groups. The first elements of groups are
 sorted in this way, then all elements of the groups of the first k of these: no other group has one of the first k
-elements of the line.
+elements of the line. If k is at most 64, the invocation that has the last list of a line sorts these elements, too.
 
     groups     [ 3 9 1 ][ 4 4 2 ][ 7 8 5 ][ 1 0 6 ]           k = 2
     first      [     9          4         8        6 ]         9 and 8: the first and the third group
@@ -77,6 +77,13 @@ class _Pass(NamedTuple):
     """Groups of an item, or elements of chosen groups."""
     chosen: int = 0
     """Entries of the lists of the pass before, if their groups are chosen."""
+    then: int = 0
+    """Elements of a group, if the entries of a line's only list then choose groups, whose elements are sorted."""
+
+    @property
+    def loads(self) -> int:
+        """Loads of an item of top_k_sort.comp."""
+        return self.item * (2 if self.chosen else self.group) + 2 * self.lists.size * self.then
 
 
 class _Chunk(NamedTuple):
@@ -154,10 +161,14 @@ class TopK(Kernel):
         k = self.lines.k
         if elements < _GROUPED * k:
             return self._sorted(elements)
-        most = self.limits.invocation_loads // (2 * self._list)
+        most = self.limits.invocation_loads // (4 * self._list)
         ratio = _DROPPED if k <= self._list else 1
         group = max(_ROW, power_of_2(min(math.isqrt(ratio * elements // k), most)))
-        return [*self._sorted(elements, group), *self._sorted(k * group, group, chosen=k)]
+        *before, last = self._sorted(elements, group)
+        both = last._replace(then=group)
+        if last.group and both.loads < self.limits.invocation_loads:
+            return [*before, both]
+        return [*before, last, *self._sorted(k * group, group, chosen=k)]
 
     def _sorted(self, elements: int, group: int = 1, chosen: int = 0) -> list[_Pass]:
         """Passes that sort elements, or the first ones of groups, and merge them."""
@@ -253,24 +264,22 @@ class TopK(Kernel):
             "element_count": chunk.end - chunk.begin,
             "chosen_count": one.chosen,
             "chosen_size": self._list if one.chosen and one.group == 1 else _ROW,
+            "chosen_base": wrapped((read[0] - written[0]) * self._entries * self.entry_words),
+            "step_count": 2 if one.then else 1,
+            "next_shift": max(0, one.then.bit_length() - 1),
             "outer_stride": wrapped(domain.outer.stride),
             "inner_stride": domain.inner.stride,
             "inner_size": domain.inner.size,
             "element_stride": domain.element.stride,
             "source_base": wrapped(-chunk.segment * source.segment_size),
         }
-        bindings = (
-            self.source_binding(chunk.segment),
-            self._bound(push, "target_base", written, is_written=True),
-            self._bound(push, "chosen_base", read),
-        )
+        bindings = self.source_binding(chunk.segment), self._bound(push, "target_base", written, is_written=True)
         steps = domain.outer.stride, domain.inner.stride, domain.element.size, chunk.begin
         contiguous, vector = domain.element.stride == 1, 128 // source.tensor.data_type.bits
         aligned = contiguous and vector <= _ROW and math.gcd(vector, *steps, chunk.end) == vector
         constants = {"contiguous": contiguous, "aligned": aligned}
-        loads = one.item * (2 if one.chosen else one.group)
         variant = "top_k_sort" if self._list == _SHORT else "top_k_sort_long"
-        yield from self._items(variant, len(lines) * one.lists.count, loads, lines, push, constants, bindings)
+        yield from self._items(variant, len(lines) * one.lists.count, one.loads, lines, push, constants, bindings)
 
     def _merge(
         self, lines: range, lists: _Lists, second: int, merged: _Lists, read: tuple[int, int], written: tuple[int, int]
