@@ -137,7 +137,7 @@ def test_lists_of_chunks_fit_after_the_result_so_far(mapping):
     """Absent entries pad merged lists."""
     limits = dataclasses.replace(PLANNED[mapping], temporary_bytes=1024)
     for k in range(350, 5000, 930):
-        check(lower(TopKOperatorDesc.of(TensorDesc(FLOAT32, (5000,)), k), limits))
+        check(lower(dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (5000,)), k), limits))
 
 
 def test_outputs_whose_neighbours_lie_in_another_segment_take_few_dispatches():
