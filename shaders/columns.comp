@@ -1,7 +1,7 @@
 #version 430
 // Reductions where neighbouring outputs read neighbouring elements. A row of outputs is along the last kept dimension
-// and has at least COLUMNS outputs. An item is COLUMNS outputs of a row, or one split of their elements. THREADS
-// invocations share an item:
+// and has at least COLUMNS columns, one of each output. An item is COLUMNS outputs of a row, or one split of their
+// elements. THREADS invocations share an item:
 //
 //                outputs of an item
 //   elements   [vector][vector][vector][vector]   thread 0
@@ -13,12 +13,21 @@
 // (COOPERATING) it is one vector wide, and an invocation waits for the vectors of IN_FLIGHT rows together.
 //
 // The last item of a row ends where the row ends. It may share columns with the item before, which writes these.
+//
+// On a CPU driver the rows of few outputs that are contiguous have OUTPUT_COLUMNS columns of each output, so that items
+// fill them. Each column has its own partial result:
+//
+//   outputs                  0  1  2     0  1  2     0  1  2     0  1  2           4 columns of each of 3 outputs
+//   elements of outputs     [ 0  0  0     1  1  1 ]  [ 2  2  2     3  3  3 ]       2 items of 6 columns
+//                           [ 4  4  4     5  5  5 ]  [ 6  6  6     7  7  7 ]
+//                           [ 5  5  5     6  6  6 ]  [ 7  7  7     8  8  8 ]       the last row ends with the split
 
 #define THREAD_STRIDE AT_ONCE
 #include "core/axes.glsl"
 #include "core/cooperating.glsl"
 
 layout(constant_id = 12) const uint ITEM_VECTORS = 1;
+layout(constant_id = 13) const uint OUTPUT_COLUMNS = 1;  // more than 1: a dispatch has whole rows, and writes partials
 const uint COLUMNS = ITEM_VECTORS * VECTOR_SIZE;
 
 #if BITS < 32 && defined(HAS_INDEX)
@@ -36,6 +45,7 @@ State state_of_column(Column column) { return column; }
 // them.
 struct Item {
     uint first;
+    uint column;  // of the row: that of the first one
     uint overlap;
     uint split;
     uint begin;
@@ -52,7 +62,11 @@ void write_column(Item item, uint k, Column column)
     uint address = item.address + k;
     State state = state_of_column(column);
     RELOAD_BITS(state, RELOADED ? LOAD(source, address + (index_of(state) - item.begin) * step_size) : Bits(0))
-    write(item.first + k, item.split, state);
+    uint number = OUTPUT_COLUMNS == 1 ? 0 : (item.column + k) / step_size;  // of the columns of its output
+#ifdef HAS_INDEX
+    state.index += number;
+#endif
+    write(item.first + k - number * step_size, item.split * OUTPUT_COLUMNS + number, state);
 }
 
 #ifdef COOPERATING
@@ -136,13 +150,15 @@ void write_columns(Item item, bool writes)
 void accumulate_columns(Item item)
 {
     uint count = item.end - item.begin, at = item.address;
-    for (uint offset = 0; offset < count; ++offset, at += step_size) {
+    for (uint offset = 0; offset < count; offset += OUTPUT_COLUMNS, at += OUTPUT_COLUMNS * step_size) {
+        // Elements of an output, and their columns, that the row before has, too.
+        uint again = OUTPUT_COLUMNS == 1 ? 0 : max(offset + OUTPUT_COLUMNS, count) - count, skipped = again * step_size;
         uvec4 vectors[ITEM_VECTORS];
         [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
-            vectors[k / VECTOR_SIZE] = load_vector(at + k);
+            vectors[k / VECTOR_SIZE] = load_vector(at - skipped + k);
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-            accumulate_element(columns[k], element_of(vectors[k / VECTOR_SIZE], k % VECTOR_SIZE), item.begin + offset,
-                               true);
+            accumulate_element(columns[k], element_of(vectors[k / VECTOR_SIZE], k % VECTOR_SIZE),
+                               item.begin + offset - again, item.column + k >= skipped);
     }
 }
 
@@ -177,8 +193,8 @@ void main()
     step_size = push.stride[kept_rank];
     outer_stride = kept_rank == 1 ? 0 : outer_stride;  // from row to row of outputs
     // A dispatch has whole rows of outputs, or a part of one row.
-    uint width = min(row_size, output_count);
-    uint items_of_row = (width - 1) / COLUMNS + 1;
+    uint width = min(row_size, output_count), row_columns = width * OUTPUT_COLUMNS;
+    uint items_of_row = (row_columns - 1) / COLUMNS + 1;
     uint item_count = items_of_row * (output_count / width), count = item_count * split_count;
     Items mine = shared_items_of(count);
     uint next = mine.next;
@@ -188,14 +204,14 @@ void main()
         item.split = TO_PARTIALS ? number / item_count : 0;
         number -= item.split * item_count;
         uint row = number / items_of_row, nominal = (number - row * items_of_row) * COLUMNS;
-        uint column = min(nominal, width - COLUMNS);
-        item.first = row * width + column;
-        item.overlap = nominal - column;
+        item.column = min(nominal, row_columns - COLUMNS);
+        item.first = row * width + item.column;
+        item.overlap = nominal - item.column;
         split_range(item.split, item.begin, item.end);
-        item.address = address_of_kept(first_row + row, kept_rank - 1) + first_column + column + item.begin * step_size
-            + source_base;
+        item.address = address_of_kept(first_row + row, kept_rank - 1) + first_column + item.column
+            + item.begin * step_size + source_base;
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-            columns[k] = empty_column(item.begin);
+            columns[k] = empty_column(min(item.begin, item.end - OUTPUT_COLUMNS));
         accumulate_columns(item);
         write_columns(item, next < count);
     }

@@ -1354,6 +1354,22 @@ LARGE_INDICES = [
     _pool_case("large-pool", distinct, FLOAT32, (1, 1, 270, 260), (2, 2), (2, 2)),
 ]
 
+# Rows of few outputs, as the channels of an image (H, W, C), with so many elements that an output has several columns.
+# Not in CASES, as SMALL_WINDOWS.
+FEW_OUTPUTS = [
+    _arg_case(
+        f"few-outputs-{data_type.name.lower()}-{direction.name.lower()}",
+        ties,
+        kind,
+        data_type,
+        (8209, 7),
+        [0],
+        direction,
+    )
+    for data_type in WIDTHS
+    for kind, direction in zip(ARG_KINDS, AxisDirection, strict=True)
+]
+
 # Every list above, small enough to run on every device.
 CASES = [
     *DOCUMENTED,
@@ -1391,7 +1407,7 @@ CASES = [
     *EXACT,
 ]
 # With those that have thousands of dispatches with lowered limits: what `dmlgpu verify --all` and `dmlgpu.testing` run.
-ALL_CASES = [*CASES, *SMALL_WINDOWS, *SEPARABLE_STRIDED, *LARGE_INDICES]
+ALL_CASES = [*CASES, *SMALL_WINDOWS, *SEPARABLE_STRIDED, *LARGE_INDICES, *FEW_OUTPUTS]
 # CASES by operator.
 CASES_OF = {kind: [case for case in CASES if type(case.desc) is kind] for kind in map(type, (c.desc for c in CASES))}
 UNDESCRIBED = [

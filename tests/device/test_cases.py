@@ -11,6 +11,7 @@ from dmlgpu.testing.cases import (
     CASES,
     DOCUMENTED,
     EXACT,
+    FEW_OUTPUTS,
     GRADIENTS,
     LARGE_INDICES,
     POOLED_TYPES,
@@ -47,8 +48,8 @@ def test_device_equals_reference(device, case):
     dmlgpu.verify(case.desc, *case.inputs(), device=device)
 
 
-@by_id(LARGE_INDICES)
-def test_indices_that_small_types_cannot_hold(device, case):
+@by_id([*LARGE_INDICES, *FEW_OUTPUTS])
+def test_many_elements_of_an_output(device, case):
     dmlgpu.verify(case.desc, *case.inputs(), device=device)
 
 

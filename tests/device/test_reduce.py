@@ -1,6 +1,7 @@
 """The functions of REDUCE: of any length, with special values, within their bounds, the same every time."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from dmlgpu.comparison import differences
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ExtremumOperatorDesc, ShortSumOperatorDesc
 from dmlgpu.reference import reference
 from dmlgpu.reference.bounds import bounds
-from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
-from dmlgpu.testing.fills import arranged, small
+from dmlgpu.runtime.tuning import device_limits
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT32, INT64, UINT8, UINT32, UINT64
+from dmlgpu.testing.fills import arranged, small, ties
 from tests.support.limits import LOWERED
+from tests.support.plans import check
 
 F = ReduceFunction
 VALUES = [function for function, types in REDUCE_TYPES.items() if types is not ARG_TYPES]
@@ -61,6 +64,24 @@ def test_any_number_of_elements(mapped, function):
         for data_type in types[number % 2 :: 2]:
             source = TensorDesc(data_type, sizes)
             verify(ReduceOperatorDesc.of(function, source, axes), arranged(source, small), device=mapped)
+
+
+@pytest.mark.every_driver
+@pytest.mark.parametrize("function", [F.ARGMAX, F.MIN, F.SUM, F.AVERAGE], ids=lambda f: f.name)
+def test_outputs_with_several_columns(driver, open_device, function):
+    """In several segments and splits. The last split of some has fewer elements than an output has columns."""
+    limits = replace(device_limits(driver), segment_bytes=1 << 14, group_count=1, least_loads=16, cooperating=False)
+    device = open_device(driver.index, limits)
+    types = [t for t in (UINT8, FLOAT32, FLOAT16) if t in REDUCE_TYPES[function]["input_tensor"]]
+    for number, (sizes, axis) in enumerate((((7751, 3), 0), ((3, 973, 6), 1), ((2, 1000, 10), 1))):
+        source = TensorDesc(types[number % len(types)], sizes)
+        desc = ReduceOperatorDesc.of(function, source, (axis,))
+        plan = device.compile(desc).plan
+        check(plan)
+        shaders = [dispatch.shader for dispatch in plan.dispatches if dispatch.shader.variant != "combine"]
+        several = all(shader.constants.get("output_columns", 1) > 1 for shader in shaders)
+        assert several or not limits.unrolls
+        verify(desc, arranged(source, ties if function is F.ARGMAX else small), device=device)
 
 
 @pytest.mark.every_driver

@@ -317,6 +317,39 @@ def test_an_item_has_several_vectors_of_a_row_if_few_columns_are_computed_twice(
     assert dispatch.shader.constants["item_vectors"] == vectors
 
 
+@pytest.mark.parametrize(
+    ("data_type", "sizes", "columns"),
+    [
+        *(
+            (UINT8, (1, 50_000, channels), columns)
+            for channels, columns in ((3, 16), (10, 8), (12, 4), (15, 16), (16, 1))
+        ),
+        *((FLOAT16, (1, 50_000, channels), columns) for channels, columns in ((3, 16), (8, 1), (9, 16))),
+        *((FLOAT32, (1, 50_000, channels), columns) for channels, columns in ((2, 8), (5, 16), (12, 1), (17, 1))),
+        *((INT64, (1, 50_000, channels), columns) for channels, columns in ((2, 1), (3, 8))),
+        # Few elements: of all outputs, or of each.
+        *((UINT8, (4, pixels, 3), columns) for pixels, columns in ((2730, 0), (2731, 16))),
+        *((FLOAT32, (99, pixels, 3), columns) for pixels, columns in ((4095, 0), (4096, 16))),
+    ],
+)
+def test_outputs_have_several_columns_if_rows_have_few_outputs_and_many_elements(data_type, sizes, columns):
+    shader = lower(arg_desc(ArgmaxOperatorDesc, data_type, sizes, [1]), PLANNED["cpu"]).dispatches[0].shader
+    assert (shader.variant, shader.constants.get("output_columns", 0)) == ("columns" if columns else "reduce", columns)
+    # Rows that are not contiguous.
+    strides = (sizes[1] * (sizes[2] + 1), sizes[2] + 1, 1)
+    apart = lower(arg_desc(ArgmaxOperatorDesc, data_type, sizes, [1], strides=strides), PLANNED["cpu"])
+    assert apart.dispatches[0].shader.constants.get("output_columns", 1) == 1
+    gpu = lower(arg_desc(ArgmaxOperatorDesc, data_type, sizes, [1]), PLANNED["gpu"])
+    assert gpu.dispatches[0].shader.constants.get("output_columns", 1) == 1
+
+
+def test_an_output_with_a_long_state_has_one_column():
+    source = TensorDesc(FLOAT32, (50_000, 5))
+    for function, columns in ((ReduceFunction.SUM, 16), (ReduceFunction.MULTIPLY, 1), (ReduceFunction.LOG_SUM_EXP, 1)):
+        plan = lower(ReduceOperatorDesc.of(function, source, (0,)), PLANNED["cpu"])
+        assert plan.dispatches[0].shader.constants["output_columns"] == columns
+
+
 def test_a_shorter_range_with_more_records_for_each_output_fits_its_memory():
     limits = Limits(1024, 7, 3, partial_bytes=1000, invocation_loads=50, dispatch_count=1 << 20)
     check(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (58, 12), [1], strides=(1, 60)), limits))

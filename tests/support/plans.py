@@ -291,18 +291,22 @@ def check_partials(plan: Plan, limits: Limits) -> None:
         read, written = 0, 0 if combined else written
         combined = False
         assert push[dispatch.bindings[1].base] == written
-        written += partials_of(push) * words
+        written += partials_of(dispatch) * words
         assert 4 * written <= limit or push["output_count"] == 1
     assert plan.partial_bytes == 4 * most
 
 
-def partials_of(push: Values) -> int:
+def partials_of(dispatch: Dispatch) -> int:
     """Number of partials that a dispatch of a first pass writes for each output."""
+    push = dispatch.push
     if "split_count" in push:
         return push["split_count"]
     if "split_end" in push:
         return math.ceil((push["split_end"] - push["split_begin"]) / push["split_size"])
-    return math.ceil((push["reduced_end"] - push["reduced_begin"]) / push["split_size"]) if "split_size" in push else 1
+    if "split_size" not in push:
+        return 1
+    splits = math.ceil((push["reduced_end"] - push["reduced_begin"]) / push["split_size"])
+    return splits * dispatch.shader.constants.get("output_columns", 1)
 
 
 def outputs_of(dispatch: Dispatch, segment_elements: int) -> tuple[int, int]:
@@ -472,7 +476,10 @@ def steps_between_vectors(dispatch: Dispatch) -> list[int]:
         return [*strides, push["element_stride"] - 1, push["first_element"], push["element_count"], push["source_base"]]
     rank, kept = push["kept_rank"], push["stride"][: push["kept_rank"]]
     if shader.variant.startswith("columns"):
-        row = push["size"][rank - 1]
+        row, columns = push["size"][rank - 1], shader.constants.get("output_columns", 1)
+        if columns > 1:  # the last elements of a split begin so that they end with it
+            splits = range(push["reduced_begin"], push["reduced_end"], push["split_size"])
+            return [*kept[:-1], *(row * element for element in (*splits, push["reduced_end"], columns))]
         return [*kept[:-1], push["stride"][rank], push["first_output"] % row, min(row, push["output_count"])]
     return [*kept, *range(push["reduced_begin"], push["reduced_end"], push["split_size"]), push["reduced_end"]]
 

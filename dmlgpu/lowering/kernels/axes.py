@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -82,7 +83,7 @@ class AxesKernel(PartKernel):
         indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
         packed = together and self.problem.has_packed_outputs
         tilings, split_size = self.tilings, self.split_size
-        without_partials = packed and not indexed and split_size == self.element_count
+        without_partials = packed and not indexed and split_size == self.element_count and self.split_partials == 1
         most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
         row, step, boundary = tilings[0].row, 1, MAX_ELEMENTS
         if row != MAX_ELEMENTS:
@@ -112,13 +113,15 @@ class AxesKernel(PartKernel):
             invocations = outputs * whole.threads // whole.width  # with one split of each output
             busy = -(-elements * invocations // self.limits.busy_invocations)
             # Partials must fit in their memory: there may be one per segment and split.
-            partials = -(-self.element_count * self.problem.sources[0].segment_count // max(self.most_partials, 1))
+            partials = self.element_count * self.problem.sources[0].segment_count * self.split_partials
+            partials = -(-partials // max(self.most_partials, 1))
             split = max(self.least_split, busy, partials)
         # A split is a multiple of a vector: if the first begins with a vector, all do.
-        split = min(-(-split // self.vector_size) * self.vector_size, self.longest_split)
+        step = max(self.vector_size, self.split_partials)
+        split = min(-(-split // step) * step, self.longest_split)
         tilings = self._tilings_of(split)
-        while split > self.vector_size and self._most_outputs(tilings) == 0:
-            split = -(-split // (2 * self.vector_size)) * self.vector_size
+        while split > step and self._most_outputs(tilings) == 0:
+            split = -(-split // (2 * step)) * step
             tilings = self._tilings_of(split)
         return tilings
 
@@ -283,6 +286,13 @@ class Rows(AxesKernel):
 _PACKED = 1 << 16
 # Maximum of columns per invocation: registers hold no more states.
 _COLUMNS = 16
+# Outputs have several columns if all have so many times `Limits.least_loads` elements, and so have the elements of an
+# output times 2 * vector_size: with fewer, partials cost more than they save (Mesa 25, 8 to 64 bits).
+_SEVERAL_COLUMNS = 32
+# Minimum of columns of an item: with four, SwiftShader is slower than by elements.
+_WIDE = 8
+# Maximum of words of the state of such a column: llvmpipe (Mesa 25) compiles larger ones for a second.
+_SHORT_STATE = 4
 # Maximum of threads per item, so that 4 or more neighbours load 64 bytes or more of a row.
 _COLUMN_THREADS = 16
 
@@ -293,8 +303,8 @@ class Columns(AxesKernel):
 
     On a CPU driver an invocation loads two to four vectors of each row, for 32-bit elements a cache line of 64 bytes:
     the loads of neighbouring invocations then wait for memory together. On lavapipe (Mesa 22.3) with one core, single
-    vectors take four times as long. On a GPU several invocations share the rows of a vector, and each loads four rows
-    at a time.
+    vectors take four times as long. Rows of few outputs, as the channels of an image (H, W, C), have several columns of
+    each output. On a GPU several invocations share the rows of a vector, and each loads four rows at a time.
     """
 
     name: ClassVar = "columns"
@@ -314,7 +324,7 @@ class Columns(AxesKernel):
             return "an output has one element"
         if not self.axes.kept or self.axes.kept[-1].stride != 1:
             return "the elements of neighbouring outputs are not adjacent"
-        if self.row_length < self.vector_size:
+        if self.row_length * self.output_columns < self.vector_size:
             return f"a row has {self.row_length} outputs, fewer than a vector of {self.vector_size}"
         return ""
 
@@ -323,8 +333,24 @@ class Columns(AxesKernel):
         """Maximum of vectors of an item."""
         return min(4, _COLUMNS // self.vector_size)
 
+    @cached_property
+    def output_columns(self) -> int:
+        """Columns of an output: element i is in column i % output_columns, so that items fill short rows."""
+        row, columns = self.row_length, self.vector_size * (self.most_vectors if self.limits.unrolls else 1)
+        if self.limits.cooperating or row >= columns or columns < _WIDE or row % self.vector_size == 0:
+            return 1
+        if self.problem.accumulator.state_words(self.source.data_type) > _SHORT_STATE:
+            return 1
+        elements = self.element_count * min(self.problem.output_count, 2 * self.vector_size)
+        few = elements < _SEVERAL_COLUMNS * self.limits.least_loads or self.element_count < columns
+        return 1 if few or self.axes.reduced[0].stride != row else columns // math.gcd(columns, row)
+
+    @property
+    def split_partials(self) -> int:
+        return self.output_columns
+
     def vectors(self, row: int) -> int:
-        """Vectors of an item, in rows of `row` outputs."""
+        """Vectors of an item, in rows of `row` columns."""
         if self.limits.cooperating or not self.limits.unrolls:
             return 1
         # If a row is not a multiple of the width, its last vectors are computed twice, little work in a long row.
@@ -340,26 +366,32 @@ class Columns(AxesKernel):
 
     @property
     def least_split(self) -> int:
-        return self.limits.least_loads // self.vectors(self.row_length) * self.threads
+        vectors = self.vectors(self.row_length * self.output_columns)
+        return self.limits.least_loads // vectors * self.threads * self.output_columns
 
     def tiling_of(self, split: int, outputs: int) -> Tiling:
         row = min(self.row_length, outputs)
-        columns, accumulator = self.vectors(row) * self.vector_size, self.problem.accumulator
-        loads = split * accumulator.loads(columns)
+        columns = self.vectors(row * self.output_columns) * self.vector_size
+        accumulator = self.problem.accumulator
+        loads = -(-split // self.output_columns) * accumulator.loads(columns)
         if self.limits.cooperating:
             # Other compilers may leave loops over elements that a GPU's compiler unrolls.
             loads = -(-split // (IN_FLIGHT * self.threads)) * IN_FLIGHT * columns * accumulator.loads()
-        return self.in_row(Tiling(columns, split, loads, self.threads, row=row))
+        return self.in_row(Tiling(columns // self.output_columns, split, loads, self.threads, row=row))
 
     def in_row(self, tiling: Tiling) -> Tiling:
         """The tiling; with single vectors if a dispatch has only a part of a row, which may be so short."""
-        return tiling if tiling.most_outputs(self.limits) >= tiling.row else replace(tiling, width=self.vector_size)
+        if self.output_columns > 1 or tiling.most_outputs(self.limits) >= tiling.row:
+            return tiling
+        return replace(tiling, width=self.vector_size)
 
     def why_not(self, part: Part) -> str:
         begin, end, row = part.outputs.start, part.outputs.stop, self.row_length
-        whole_rows = begin % row == end % row == 0
-        if not whole_rows and (begin // row != (end - 1) // row or end - begin < self.vector_size):
+        whole_rows, columns = begin % row == end % row == 0, self.output_columns
+        if not whole_rows and (columns > 1 or begin // row != (end - 1) // row or end - begin < self.vector_size):
             return "the outputs are neither whole rows nor a vector of a row"
+        if len(part.elements) < columns:
+            return "the segment has fewer elements of an output than an output has columns"
         return "" if part.whole else "some elements lie in another segment"
 
     @cached_property
@@ -368,13 +400,22 @@ class Columns(AxesKernel):
 
     def shader(self, part: Part) -> Shader:
         begin, rows = part.outputs.start % self.row_length, (dim.stride for dim in self.axes.kept[:-1])
-        width = min(self.row_length, len(part.outputs))
+        width, stride = min(self.row_length, len(part.outputs)), self.axes.reduced[0].stride
+        steps = begin, width, stride
+        if self.output_columns > 1:
+            steps = stride * part.elements.start, stride * part.elements.stop, stride * self.output_columns
         constants = self.constants(
             part,
-            aligned=self.is_aligned(begin, width, self.axes.reduced[0].stride, *rows),
+            aligned=self.is_aligned(*steps, *rows),
             flat=len(self.axes.kept) <= 2,
-            item_vectors=self.vectors(width),
+            item_vectors=self.vectors(width * self.output_columns),
         )
         if self.limits.cooperating:
-            return shader_of("columns_cooperating", self.problem, {**constants, "threads": self.threads})
-        return shader_of("columns", self.problem, constants)
+            constants |= {"threads": self.threads}
+            return shader_of("columns_cooperating", self.problem, {**constants, **self.reading})
+        return shader_of("columns", self.problem, {**constants, **self.reading})
+
+    @property
+    def reading(self) -> dict[str, int]:
+        """The constants for how an invocation reads a row."""
+        return {"output_columns": self.output_columns}

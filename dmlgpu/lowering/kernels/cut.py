@@ -68,14 +68,14 @@ class Part:
 
     @property
     def splits(self) -> int:
-        """Partials of each output, if it writes any."""
+        """Splits of each output, if it writes partials."""
         return -(-len(self.elements) // self.split_size)
 
-    def cut(self, splits: int, partials: int) -> Iterator[Part]:
-        """Parts of at most `splits` splits, after `partials` partials of each output."""
+    def cut(self, splits: int, partials: int, split_partials: int = 1) -> Iterator[Part]:
+        """Parts of at most `splits` splits, after `partials` partials of each output; `split_partials`: of a split."""
         for first in range(0, self.splits, splits):
             elements = self.elements[first * self.split_size : (first + splits) * self.split_size]
-            yield replace(self, elements=elements, partials_before=partials + first)
+            yield replace(self, elements=elements, partials_before=partials + first * split_partials)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Rules:
     tilings: tuple[Tiling, ...]
     """Tilings of parts that write partials, one for each kernel that may compute them."""
     split_size: int
-    """Elements of a partial result, as `Part.elements` numbers them."""
+    """Elements of a split, as `Part.elements` numbers them."""
     ascending: bool
     """Whether outputs ascend in the source, so that they rarely change segments."""
     step: int = 1
@@ -239,6 +239,11 @@ class PartKernel(Kernel):
         """The kernels that compute the parts that it cannot, in the order in which they are tried."""
         return ()
 
+    @property
+    def split_partials(self) -> int:
+        """Partials that an output has for each split."""
+        return 1
+
     # Dispatches
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
@@ -260,16 +265,20 @@ class PartKernel(Kernel):
 
     def _with_partials(self, parts: list[Part]) -> Iterator[tuple[Dispatch, int]]:
         """The dispatches that write the partials of the same outputs, and those that combine them."""
-        outputs, splits = parts[0].outputs, sum(part.splits for part in parts)
-        size = 4 * self.partial_words * partial_count(self.limits, splits) * len(outputs)
+        outputs, count = parts[0].outputs, sum(map(self._partials, parts))
+        size = 4 * self.partial_words * partial_count(self.limits, count) * len(outputs)
         partials, at_once = 0, self._splits_at_once(len(outputs))
         for part in parts:
             kernel = self._kernel(part)
-            for short in part.cut(at_once, partials):
+            for short in part.cut(at_once, partials, kernel.split_partials):
                 yield kernel.dispatch(short), size
-            partials += part.splits
-        for dispatch in combine(self.problem, self.limits, outputs.start, outputs.stop, splits):
+            partials += self._partials(part)
+        for dispatch in combine(self.problem, self.limits, outputs.start, outputs.stop, count):
             yield dispatch, size
+
+    def _partials(self, part: Part) -> int:
+        """Partials of each output of a part."""
+        return part.splits * self._kernel(part).split_partials
 
     def _splits_at_once(self, outputs: int) -> int:
         """Maximum of splits of each output in a dispatch of `outputs` outputs."""
@@ -295,8 +304,8 @@ class PartKernel(Kernel):
             parts = self._parts(outputs)
             if len(parts) == 1 and self._can_write(part := replace(parts[0], writes_outputs=True)):
                 return [part]
-            splits = sum(part.splits for part in parts)
-            most = min(rules.outputs_with_partials, self.most_partials // splits, most_combined(self.limits, splits))
+            count = sum(map(self._partials, parts))
+            most = min(rules.outputs_with_partials, self.most_partials // count, most_combined(self.limits, count))
             if len(outputs) <= max(1, most):
                 return parts
             # Repeat, because the elements of fewer outputs are cut elsewhere, and may have more partials than before.

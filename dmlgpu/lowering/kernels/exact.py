@@ -63,6 +63,14 @@ class ExactColumns(Columns):
     longest_split: ClassVar = _LONGEST
     fallback: ClassVar = ExactReduce
 
+    @cached_property
+    def output_columns(self) -> int:
+        return 1
+
+    @property
+    def reading(self) -> dict[str, int]:
+        return {}
+
     @property
     def most_vectors(self) -> int:
         # With elements of 32 bits two are as fast as four, and compile in half the time. The states of squares are so
