@@ -71,8 +71,8 @@ void write_column(Item item, uint k, Column column)
 
 #ifdef COOPERATING
 
-// Accumulates IN_FLIGHT rows of an item, every THREADS-th. The first is row number `offset`, and begins at `at`. For each
-// row past the last one, the first is loaded instead, and not accumulated. `whole`, a constant, says that there are none.
+// Accumulates IN_FLIGHT rows of an item, every THREADS-th. The first is row number `offset`, and begins at `at`. For
+// a row past the last one, the first is loaded instead, and not accumulated. `whole`, a constant, says that none is.
 void accumulate_rows(Item item, uint offset, uint at, bool whole)
 {
     uint count = item.end - item.begin;
@@ -115,11 +115,14 @@ void accumulate_rows(Item item, uint offset, uint at, bool whole)
 // Accumulates this thread's elements of an item.
 void accumulate_columns(Item item)
 {
-    const uint turn = IN_FLIGHT * THREADS, others = turn - THREADS;
+    const uint turn = IN_FLIGHT * THREADS;
     uint count = item.end - item.begin, offset = thread(), at = item.address + offset * step_size;
-    uint end = REPEATABLE || count < others ? 0 : count - others;  // as in rows.comp
+#ifndef HAS_SHIFT  // as in rows.comp
+    const uint others = turn - THREADS;
+    uint end = REPEATABLE || count < others ? 0 : count - others;
     for (; offset < end; offset += turn, at += turn * step_size)
         accumulate_rows(item, offset, at, true);
+#endif
     for (; offset < count; offset += turn, at += turn * step_size)
         accumulate_rows(item, offset, at, false);
 }

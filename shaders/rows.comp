@@ -41,9 +41,9 @@ Row row_of(uint address, uint begin, uint end)
 
 #ifdef COOPERATING
 
-// Accumulates IN_FLIGHT vectors, every THREADS-th of a row. The first is for elements from begin + next on, but may begin
-// before them, with element `at`. Past the end of the row, the last vector is loaded, and all its elements are skipped.
-// `whole`, a constant, says that no vector passes the last one.
+// Accumulates IN_FLIGHT vectors, every THREADS-th of a row. The first is for elements from begin + next on, but may
+// begin before them, with element `at`. Past the end of the row, the last vector is loaded, and all its elements are
+// skipped. `whole`, a constant, says that no vector passes the last one.
 void accumulate_vectors(inout State state, Row row, uint next, bool whole)
 {
     uvec4 vectors[IN_FLIGHT];
@@ -67,13 +67,17 @@ void accumulate_vectors(inout State state, Row row, uint next, bool whole)
 // The state of this thread's elements of a row.
 State state_of_elements(Row row)
 {
-    const uint turn = IN_FLIGHT * THREADS * VECTOR_SIZE, others = turn - THREADS * VECTOR_SIZE;
+    const uint turn = IN_FLIGHT * THREADS * VECTOR_SIZE;
     uint size = row.end - row.begin, next = thread() * VECTOR_SIZE;
     State state = empty_from(row.first + min(next, row.last));
-    // A third of the second loop's instructions for a sum choose the elements; the first loop does without.
+#ifndef HAS_SHIFT
+    // A third of the second loop's instructions for a sum choose the elements; this loop has none of these. LOG_SUM_EXP
+    // has so many others that it would gain less than its registers cost.
+    const uint others = turn - THREADS * VECTOR_SIZE;
     uint end = REPEATABLE || row.last < others ? 0 : row.last - others + 1;
     for (; next < end; next += turn)
         accumulate_vectors(state, row, next, true);
+#endif
     for (; next < size; next += turn)
         accumulate_vectors(state, row, next, false);
     return state;
