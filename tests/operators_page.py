@@ -46,7 +46,7 @@ How to read a section:
 - **Fields** are in DirectML's order, without its counts, which are the lengths of the arrays.
 - **Types** are listed by the feature level that added them to DirectML; a level includes the rows above it. Every
   device has all types. Types marked **extension** are beyond DirectML.
-- **Formulas** mix mathematics and Python. All counts begin with 0. `o`, `k` and `i` of windows have an entry per
+- **Formulas** mix mathematics and Python. All numbering begins at 0. `o`, `k` and `i` of windows have an entry per
   spatial dimension.
 - **Exact** results have the same bits on every device: those of the oracle, `dmlgpu.reference`. Others are within a
   [bound](#bounds) of the oracle's.
@@ -161,7 +161,7 @@ def section(operators: list[Operator]) -> str:
     if kind is ReduceOperatorDesc:
         values, errors = entries(parts(ReduceFunction)["Attributes"]), entries(parts(bound)["Functions"])
         rows = ((f"`{f.name}`", cell(values[f.name]), errors.get(f.name, "exact.")) for f in ReduceFunction)
-        blocks.append(table(("function", "value", "bound for floats"), *rows))
+        blocks.append(table(("function", "value", "[bound](#bounds) for floats"), *rows))
     for same in dict.fromkeys(map(types, operators)):
         functions = (f"`{row.name.partition(' ')[2]}`" for row in operators if types(row) == same)
         blocks += [f"Types with {', '.join(functions)}:"] * (len(operators) > 1) + [table(*same)]
