@@ -106,7 +106,7 @@ class Call:
     converted: Type | None = None
     """Type that the elements of x are converted to first; None: no conversion."""
     fill: float | None = None
-    """Value of every result if x or the results have no elements, so that nothing is computed; None: they have some."""
+    """Value of every result if x or the results have no elements, so that nothing is computed; otherwise None."""
     padding: tuple[tuple[int, int], ...] | None = None
     """Elements to add before and after x along each dimension, whose values do not count; None: none."""
     warning: str = ""
@@ -288,7 +288,7 @@ def cumulative(
 
 
 def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) -> tuple[Type, Type]:
-    """The type in which NumPy's function of this name computes, and its result's: the lowest bits, if narrower."""
+    """The types of NumPy's function of this name: of its computation, and its result, the lowest bits if narrower."""
     input_types = [data_type.numpy for data_type in REDUCE_TYPES[function]["input_tensor"]]
     widened = [data_type for data_type in SELECTED_TYPES if _wide(data_type.numpy) in input_types]
     allowed = [data_type.numpy for data_type in widened] + [np.dtype(bool)] * (np.dtype(np.uint8) in input_types)
@@ -363,7 +363,7 @@ def pooled(
         check_holds(f"{name}.indices_data_type", index_type, math.prod(x.shape), "elements", POSITION_TYPES)
     flags = ExecutionFlags.EXACT_SUMS if flag(name, "exact", exact) else ExecutionFlags.NONE
     source = _with_leading(x.tensor(f"{name}.input_tensor", kind.types["input_tensor"]), leading)
-    # Of images (height, width, channels), width and channels are pooled.
+    # Images (height, width, channels), whose width and channels would be pooled.
     are_images = leading == len(x.shape) - 2 > 0 and x.shape[-1] <= 4 and min(x.shape[-3:-1]) >= 16
     how = f"for an image (height, width, channels) pass x.transpose{(2, 0, 1) if leading == 1 else (0, 3, 1, 2)}"
     try:

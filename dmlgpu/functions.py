@@ -1,6 +1,6 @@
 """The operators as functions of arrays.
 
-A body returns the `Call`; the decorator adds `out=` and `device=`, and computes the call where the array is.
+A function's body returns the `Call`; the decorator adds `out=` and `device=`, and computes the call where the array is.
 """
 
 from __future__ import annotations
@@ -250,8 +250,8 @@ def cumulative_sum(
         out, device: as for `argmax`.
 
     Returns:
-        The sums, with x's shape, and with `include_initial` one more along the axis. Integers wrap. Floats are each
-        rounded once, and their error does not grow with the number of elements. Otherwise as `argmax`.
+        The sums, with x's shape, and with `include_initial` one more along the axis. Integers wrap. The error of a
+        sum of floats does not grow with the number of elements. Otherwise as `argmax`.
 
     Raises:
         TypeError: the function does not take x's type or `dtype`; the message lists the types that it takes.

@@ -2,7 +2,7 @@
 
     dmlgpu.argmax(x, axis=1)
       source_of(x)             an ndarray, a DeviceTensor, or another `Source`
-      body(operand, axis=1)    a `Call`, from the cache if it was made before
+      body(operand, axis=1)    its body makes a `Call`, or it is cached
       computed(call, x)        an operator of a device computes it; another source computes it itself
 
 Dask and chunked arrays are such other sources: their modules import this one.
@@ -60,7 +60,7 @@ class Where(TypedDict, total=False):
 
     out: Any
     """Target of the results, as in NumPy: an array of their shape and type; for a device tensor a packed device tensor.
-    None: a new one. It is returned."""
+    None: a new one. The target is returned."""
     device: Selector
     """Device, index, part of a name, or UUID. None: the device of a device tensor, or the default device."""
 
@@ -443,7 +443,7 @@ def _typed(x: Any, desc: OperatorDesc, field: str) -> Any:
 
 
 def device_for(selector: Selector, inputs: Sequence[Any]) -> Device:
-    """The selected device; if none is selected, or it is the same, that of the first device tensor."""
+    """The device of the first device tensor, if none or the same is selected; otherwise the selected one."""
     if isinstance(selector, Device):
         return selector
     for x in inputs:

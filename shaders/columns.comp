@@ -72,7 +72,7 @@ void write_column(Item item, uint k, Column column)
 #ifdef COOPERATING
 
 // Accumulates IN_FLIGHT rows of an item, every THREADS-th. The first is row number `offset`, and begins at `at`. For
-// a row past the last one, the first is loaded instead, and not accumulated. `whole`, a constant, says that none is.
+// a row past the last one, the first is loaded instead, and not accumulated. `whole`, a constant: no row is past it.
 void accumulate_rows(Item item, uint offset, uint at, bool whole)
 {
     uint count = item.end - item.begin;
@@ -148,8 +148,8 @@ void write_columns(Item item, bool writes)
 
 #else
 
-// Accumulates the elements of an item. Not the loop above for one load: SwiftShader keeps a loop of one iteration as a
-// loop, and its vectors in memory.
+// Accumulates the elements of an item. Not accumulate_rows() for one row: SwiftShader keeps a loop of one iteration as
+// a loop, and its vectors in memory.
 void accumulate_columns(Item item)
 {
     uint count = item.end - item.begin, at = item.address;
@@ -173,8 +173,8 @@ void write_columns(Item item, bool writes)
                 write_column(item, k, columns[k]);
         return;
     }
-    // Partials have more words. The last column first, so that `overlap` bounds the loop: drivers unroll loops between
-    // constants, and take seconds to compile so many stores. A copy, because shifting `columns` slows
+    // Partials have more words. The last column is written first, so that `overlap` bounds the loop: drivers unroll
+    // loops between constants, and take seconds to compile so many stores. A copy, because shifting `columns` slows
     // accumulate_columns() on llvmpipe (Mesa 22.3).
     Column results[COLUMNS];
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)

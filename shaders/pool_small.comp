@@ -16,11 +16,11 @@
 //
 // For each row of the tile, the ring moves up by the windows' stride along height, and as many input rows, FRESH_ROWS,
 // are loaded at its end. So input rows that several windows share are loaded once. Before the first row of outputs,
-// FILLING iterations without outputs fill the ring: drivers unroll the loop over FRESH_ROWS, because it is a constant,
+// FILLING iterations without outputs fill the ring, so that all load FRESH_ROWS, a constant: drivers unroll this loop,
 // and keep only shared rows from one iteration to the next. In a volume, a row of the ring combines row y of all depths
 // of a window.
 //
-// If windows share no rows, as in tiles of one row, the ring is one row: it combines all HELD_ROWS rows of a window.
+// A row of the ring combines HELD_ROWS input rows: one, or all if windows share none, as in tiles of one row.
 
 #include "core/spans.glsl"
 
@@ -59,7 +59,7 @@ void begin_tile(uint left)
         first_x[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
 }
 
-// Moves the ring up, and empties its last row, for elements of row (z, y) and of later ones. Without an element, which
+// Moves the ring up, and empties its last row, for elements of row (z, y) and of later ones. If there is no element, as
 // empty_from() expects, the row stays neutral.
 void begin_ring_row(uint plane, uint z, uint y)
 {
@@ -161,8 +161,8 @@ void combine_columns()
     }
 }
 
-// Writes the values of a tile's row of outputs, from output `number` on, which is in this column: the outputs have
-// `left_in_row` more columns. `rows` rows of each window count for an average.
+// Writes the values of a tile's row of outputs, from output `number` on, which is in this column,
+// `left_in_row` columns before its row ends. `rows` rows of each window count for an average.
 void store_values(uint number, uint column, uint left_in_row, uint rows)
 {
     uint words[4];

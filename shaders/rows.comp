@@ -41,9 +41,9 @@ Row row_of(uint address, uint begin, uint end)
 
 #ifdef COOPERATING
 
-// Accumulates IN_FLIGHT vectors, every THREADS-th of a row. The first is for elements from begin + next on, but may
-// begin before them, with element `at`. Past the end of the row, the last vector is loaded, and all its elements are
-// skipped. `whole`, a constant, says that no vector passes the last one.
+// Accumulates IN_FLIGHT vectors, every THREADS-th of a row. Vector 0 is for elements from begin + next on. A vector may
+// begin before its elements, at element `at`. Past the end of the row, the last vector is loaded, and wholly skipped.
+// `whole`, a constant, says that no vector passes the last one.
 void accumulate_vectors(inout State state, Row row, uint next, bool whole)
 {
     uvec4 vectors[IN_FLIGHT];
@@ -105,7 +105,7 @@ void accumulate_aligned_vectors(inout State state, Row row)
 }
 
 // The last vector may have elements of the one before. If these have to be skipped, it is outside of the loop. This is
-// not the loop for threads, because SwiftShader keeps a loop of one iteration as a loop, which takes a quarter more
+// not the loop of COOPERATING, because SwiftShader keeps a loop of one iteration as a loop, which takes a quarter more
 // time.
 void accumulate_vectors(inout State state, Row row)
 {

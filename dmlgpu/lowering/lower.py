@@ -70,7 +70,7 @@ def lower(
     kernels, passed_over = _kernels(desc, problems, limits, kernel, len(temporaries))
     plan_limits = limits.of_plan(sum([one.elements for one in kernels]))
     if plan_limits != limits:
-        # With more workgroups tiles are smaller, and another kernel may be the first that fits.
+        # `of_plan` adds workgroups: tiles are smaller, and another kernel may be the first that fits.
         kernels, passed_over = _kernels(desc, problems, plan_limits, kernel, len(temporaries))
     elements = sum([one.elements for one in kernels])
     dispatches, partial_bytes = _cut(desc, kernels, plan_limits, elements)
@@ -95,7 +95,7 @@ def _in_memory(
 
 
 def _temporaries(problems: Sequence[Problem]) -> tuple[TensorDesc, ...]:
-    """The tensors that one problem writes for another, by their numbers."""
+    """The tensors that one problem writes for another, ordered by number."""
     between = [output for problem in problems for output in problem.outputs if output.role is Role.TEMPORARY]
     return tuple([output.tensor for output in sorted(between, key=lambda output: output.number)])
 

@@ -30,7 +30,7 @@ from dmlgpu.runtime.tuning import assumed_seconds_per_element
 _PIPELINES = 256
 # Maximum number of cached recordings. One holds the submissions of a tuple of steps, and uses 5 to 16 KiB.
 _RECORDINGS = 256
-# Values of the status; 0: nothing has run. _ENDED_EARLY is that of kernel.glsl.
+# Values of the status, a word that submissions copy; 0: nothing has run. _ENDED_EARLY is that of kernel.glsl.
 _RAN, _ENDED_EARLY = 1, 2
 _UNTIMED = nullcontext()
 
@@ -377,9 +377,9 @@ class Kompute:
     def recorded(
         self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]
     ) -> Iterable[_Recording]:
-        """The recorded submissions of steps, cached or new, with their pipelines.
+        """The recorded submissions, cached or new, each with its steps.
 
-        Submissions of more than RECORDED_STEPS steps are not cached, and each is recorded just before it runs.
+        Submissions of more than RECORDED_STEPS steps are not cached, but recorded just before they run.
         """
         work = steps, uploads, downloads
         recording = self._recordings.pop(work, None)
@@ -413,7 +413,7 @@ class Kompute:
             return self._with_status(sequence, visible), steps
 
     def _with_status(self, sequence: Any, visible: Sequence[KpBuffer] = ()) -> Any:
-        """Ends a recording: makes the status, and writes to the buffers `visible`, visible to the host."""
+        """Ends a recording: the host sees the status, and what was written to `visible`."""
         sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*visible, self._status)]))
         return sequence
 

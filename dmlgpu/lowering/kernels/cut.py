@@ -18,8 +18,8 @@ If each tensor has one segment, nearly every range is one part. Parts also write
 - an output has too many elements for an invocation, or several invocations should share it (`Rules.split_size`);
 - no kernel can write these outputs (`Rules.outputs_without_partials`, `why_not`).
 
-A range ends where the memory for partials would be full, even if its first outputs then need none. Parts with too many
-elements for a dispatch are cut again, but only their elements: combine.comp needs partials that are equally spaced.
+The memory for partials bounds a range of outputs, even if so few outputs would need none. Parts with too many elements
+for a dispatch are cut again, but only their elements: combine.comp needs partials that are equally spaced.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from dmlgpu.lowering.problem import Role
 
 # With more outputs in a dispatch a counter of a shader could wrap around at 2^32.
 _MAX_OUTPUTS = 1 << 31
-# If outputs alternate between segments, a range of outputs that are cut alike has at least 1/_LEAST_SHARE of the
-# possible outputs.
+# If outputs alternate between segments, a range of outputs that are cut alike (`_are_alike`) has at least
+# 1/_LEAST_SHARE of the possible outputs.
 _LEAST_SHARE = 16
 
 
@@ -80,7 +80,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Extent:
-    """The addresses of some outputs' elements in a source. The elements of an output are in steps, `stride` apart."""
+    """The addresses of some outputs' elements in a source, in steps of `step_elements` elements, `stride` apart."""
 
     lowest: int
     """Lowest address of an element, without the offsets along `dims`; `highest` likewise."""
