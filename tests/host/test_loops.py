@@ -353,8 +353,8 @@ def too_long():
         unpooling = dmlgpu.MaxUnpoolingOperatorDesc.of(source, PLANE, indices_tensor=indices)
         yield lower(dataclasses.replace(unpooling, output_tensor=source), ONE)
     yield lower(dmlgpu.RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1, 1)), 1, roi_count=1 << 22), ONE)
-    for k in 3, 1 << 21:
-        yield lower(dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), k), ONE)
+    for size, k in (1 << 22, 3), (1 << 21, 1 << 21):
+        yield lower(dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (size,)), k), ONE)
     yield lower(quantized(1 << 20), ONE)
     for limits, sizes in (
         *((ONE, (1 << 20, lines)) for lines in (1, 3, 8)),
