@@ -399,7 +399,7 @@ def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Any]:
         on_device = isinstance(x, DeviceTensor)
         if call.padding is not None:
             x = np.pad(np.atleast_1d(x), call.padding)
-        sources.append(view_of(x, tensor, tensor.sizes) if on_device else _elements(x, tensor, call.converted))
+        sources.append(_viewed(x, tensor) if on_device else _elements(x, tensor, call.converted))
     outputs = owner.run(call.desc, sources, flags=call.flags)
     results = []
     for y, dtype in zip(outputs if len(call.dtypes) > 1 else (outputs,), call.dtypes, strict=True):
