@@ -83,7 +83,7 @@ class AxesKernel(PartKernel):
         indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
         packed = together and self.problem.has_packed_outputs
         tilings, split_size = self.tilings, self.split_size
-        without_partials = packed and not indexed and split_size == self.element_count and self.split_partials == 1
+        without_partials = packed and not indexed and split_size == self.element_count and self.output_columns == 1
         most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
         row, step, boundary = tilings[0].row, 1, MAX_ELEMENTS
         if row != MAX_ELEMENTS:
@@ -113,11 +113,11 @@ class AxesKernel(PartKernel):
             invocations = outputs * whole.threads // whole.width  # with one split of each output
             busy = -(-elements * invocations // self.limits.busy_invocations)
             # Partials must fit in their memory: there may be one per segment and split.
-            partials = self.element_count * self.problem.sources[0].segment_count * self.split_partials
+            partials = self.element_count * self.problem.sources[0].segment_count * self.output_columns
             partials = -(-partials // max(self.most_partials, 1))
             split = max(self.least_split, busy, partials)
         # A split is a multiple of a vector: if the first begins with a vector, all do.
-        step = max(self.vector_size, self.split_partials)
+        step = max(self.vector_size, self.output_columns)
         split = min(-(-split // step) * step, self.longest_split)
         tilings = self._tilings_of(split)
         while split > step and self._most_outputs(tilings) == 0:
@@ -345,10 +345,6 @@ class Columns(AxesKernel):
         few = elements < _SEVERAL_COLUMNS * self.limits.least_loads or self.element_count < columns
         return 1 if few or self.axes.reduced[0].stride != row else columns // math.gcd(columns, row)
 
-    @property
-    def split_partials(self) -> int:
-        return self.output_columns
-
     def vectors(self, row: int) -> int:
         """Vectors of an item, in rows of `row` columns."""
         if self.limits.cooperating or not self.limits.unrolls:
@@ -410,10 +406,10 @@ class Columns(AxesKernel):
             flat=len(self.axes.kept) <= 2,
             item_vectors=self.vectors(width * self.output_columns),
         )
+        variant = "columns"
         if self.limits.cooperating:
-            constants |= {"threads": self.threads}
-            return shader_of("columns_cooperating", self.problem, {**constants, **self.reading})
-        return shader_of("columns", self.problem, {**constants, **self.reading})
+            variant, constants = "columns_cooperating", {**constants, "threads": self.threads}
+        return shader_of(variant, self.problem, {**constants, **self.reading})
 
     @property
     def reading(self) -> dict[str, int]:

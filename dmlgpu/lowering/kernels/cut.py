@@ -71,11 +71,11 @@ class Part:
         """Splits of each output, if it writes partials."""
         return -(-len(self.elements) // self.split_size)
 
-    def cut(self, splits: int, partials: int, split_partials: int = 1) -> Iterator[Part]:
-        """Parts of at most `splits` splits, after `partials` partials of each output; `split_partials`: of a split."""
+    def cut(self, splits: int, partials: int, columns: int = 1) -> Iterator[Part]:
+        """Parts of at most `splits` splits, with `columns` partials of each output, after `partials` others."""
         for first in range(0, self.splits, splits):
             elements = self.elements[first * self.split_size : (first + splits) * self.split_size]
-            yield replace(self, elements=elements, partials_before=partials + first * split_partials)
+            yield replace(self, elements=elements, partials_before=partials + first * columns)
 
 
 @dataclass(frozen=True)
@@ -240,8 +240,8 @@ class PartKernel(Kernel):
         return ()
 
     @property
-    def split_partials(self) -> int:
-        """Partials that an output has for each split."""
+    def output_columns(self) -> int:
+        """Partials that an output has for each split: more than one if columns.comp has several columns of it."""
         return 1
 
     # Dispatches
@@ -270,7 +270,7 @@ class PartKernel(Kernel):
         partials, at_once = 0, self._splits_at_once(len(outputs))
         for part in parts:
             kernel = self._kernel(part)
-            for short in part.cut(at_once, partials, kernel.split_partials):
+            for short in part.cut(at_once, partials, kernel.output_columns):
                 yield kernel.dispatch(short), size
             partials += self._partials(part)
         for dispatch in combine(self.problem, self.limits, outputs.start, outputs.stop, count):
@@ -278,7 +278,7 @@ class PartKernel(Kernel):
 
     def _partials(self, part: Part) -> int:
         """Partials of each output of a part."""
-        return part.splits * self._kernel(part).split_partials
+        return part.splits * self._kernel(part).output_columns
 
     def _splits_at_once(self, outputs: int) -> int:
         """Maximum of splits of each output in a dispatch of `outputs` outputs."""
