@@ -138,15 +138,51 @@ void move_row() {}
 
 #endif
 
+// The line: elements 0 to element_count - 1 are those of this dispatch.
+uint address, stride, first_element, element_count;
+
+// What an item sorts in a step.
+struct Step {
+    uint group_shift;   // groups have 1 << group_shift elements
+    uint chosen_count;  // entries that choose groups; 0: the first elements of all groups
+    uint chosen_place;  // of these entries, in words
+    uint chosen_mask;   // entries of one of their lists, minus 1
+};
+
 const uint LOADED = min(VECTOR_SIZE, 8);  // elements that are loaded of a vector
 
-// The elements of a row, or the first ones of groups: numbers that begin with 0 in this dispatch.
+// The elements of a row, or the first ones of groups.
 uint at[8];
 
-// Loads these as entries 8 to 15, or the highest key of each group: its elements are 8 apart, and end at `row_end`.
-// Indices are relative to `at`, and entries of absent elements have any key.
-void load_row(uint address, uint stride, uint element_count, uint row_end, bool chooses)
+// Finds the row that begins with element `place`, or with an element of chosen groups, or with group `place`.
+void find_row(Step step, uint place)
 {
+    [[unroll]] for (uint i = 0; i < 8; ++i)
+        at[i] = (place << step.group_shift) + i;
+    if (step.chosen_count != 0) {
+        uint group_size = 1 << step.group_shift;
+        uint entry = step.chosen_place + (place >> step.group_shift) * ENTRY_WORDS;
+        uint element = lists[entry] - first_element;
+        uint begin = (element / 8 & ~(group_size - 1) | place & (group_size - 1)) * 8 + element % 8;
+        [[unroll]] for (uint i = 0; i < 8; ++i)
+            at[i] = begin + i * 8;
+        if (group_size == 1) {
+            // A loop, because SPIR-V that loads 8 of them takes long to compile.
+            [[dont_unroll]] for (uint i = 0; i < 8; ++i) {
+                [[unroll]] for (uint k = 0; k < 7; ++k)
+                    at[k] = at[k + 1];
+                at[7] = lists[entry + i * ENTRY_WORDS] - first_element;
+            }
+        }
+    }
+}
+
+// Loads the row as entries 8 to 15, or the highest key of each group, whose elements are 8 apart. Indices are relative
+// to `at`, and entries of absent elements have any key.
+void load_row(Step step)
+{
+    bool chooses = step.chosen_count != 0;
+    uint row_end = chooses ? 8 : 8 << step.group_shift;
     [[unroll]] for (uint i = 8; i < 16; ++i) {
         keys[i] = LOWEST;
         indices[i] = 0;
@@ -178,12 +214,88 @@ void load_row(uint address, uint stride, uint element_count, uint row_end, bool 
     }
 }
 
+// Loads rows until one has an entry that is not dropped; `place` is then after that row.
+void load_entries(Step step, inout uint place, uint end)
+{
+    uint lowest_index = NONE;
+    do {
+        find_row(step, place);
+        load_row(step);
+        [[unroll]] for (uint i = 0; i < 8; ++i) {
+            uint index = first_element + at[i] + indices[8 + i], none = NONE;
+            bool is_dropped = is_before(last_key, last_index, keys[8 + i], index);
+            bool is_absent = any(bvec2(at[i] >= element_count, is_dropped));
+            Bits lowest = LOWEST;
+            keys[8 + i] = is_absent ? lowest : keys[8 + i];
+            indices[8 + i] = is_absent ? none : index;
+            lowest_index = min(lowest_index, indices[8 + i]);
+        }
+        // After a dropped entry, all entries of its list are dropped.
+        place = (place | (indices[15] == NONE ? step.chosen_mask : 7)) + 1;
+    } while (all(bvec2(place < end, lowest_index == NONE)));
+}
+
+// Sorts places begin to end - 1: sets the list to their first entries.
+void sort_places(Step step, uint begin, uint end)
+{
+    last_key = LOWEST;
+    last_index = NONE - 1;
+    if (step.chosen_count != 0 && step.group_shift != 0) {
+        uint last = step.chosen_place + (step.chosen_count - 1) * ENTRY_WORDS;
+        set_entry(16, ELEMENT_OF_ENTRY(lists, last), lists[last]);
+        last_key = keys[16];
+        last_index = indices[16];
+    }
+    clear_list();
+    uint place = begin;
+    while (place < end) {
+        bool is_empty = true, is_full = false;
+        while (all(bvec2(place < end, !is_full))) {
+            load_entries(step, place, end);
+            sort_entries(8);
+            // Without other entries, GPUs and SwiftShader merge nothing.
+            if (is_empty) {
+                [[unroll]] for (uint i = 0; i < 8; ++i)
+                    move_entry(i, 8 + i);
+            } else {
+                [[unroll]] for (uint i = 0; i < 8; ++i)
+                    order(i, 15 - i);
+                merge_entries(0);
+                if (LIST > 8) {
+                    merge_entries(8);
+                    is_full = indices[8] != NONE;
+                }
+            }
+            is_empty = false;
+        }
+        merge_list();
+    }
+}
+
+// Writes the first `size` entries of the list to words `place` and later.
+void write_list(uint place, uint size)
+{
+    for (uint first = 0; first < size; first += 8) {
+        // No dynamic index of an array: Mesa 22.3 takes 14 s to compile one.
+        move_row();
+        for (uint rank = first; rank < min(first + 8, size); ++rank) {
+            uint index = indices[0], element = index == NONE ? 0 : index - first_element;
+            [[unroll]] for (uint i = 0; i < 7; ++i)
+                indices[i] = indices[i + 1];
+            elements[16] = LOAD(source, address + element * stride);
+            indices[16] = index;
+            STORE_ENTRY(lists, place + rank * ENTRY_WORDS, 16)
+        }
+    }
+}
+
 void main()
 {
     uint line_count = push.line_count, list_count = push.list_count, list_size = push.list_size;
-    uint first_element = push.first_element, element_count = push.element_count;
-    uint stride = CONTIGUOUS ? 1 : push.element_stride;
-    uint step_count = push.step_count, target_base = push.target_base, chosen_base = push.chosen_base;
+    uint target_base = push.target_base, chosen_base = push.chosen_base, step_count = push.step_count;
+    first_element = push.first_element;
+    element_count = push.element_count;
+    stride = CONTIGUOUS ? 1 : push.element_stride;
     bool by_line = CONTIGUOUS || push.chosen_count != 0;
     Items mine = items_of(push.item_count);
     uint next = mine.next;
@@ -200,96 +312,19 @@ void main()
             inner = outer % push.inner_size;
             outer /= push.inner_size;
         }
-        uint address = push.source_base + first_element * stride;
-        address += outer * push.outer_stride + inner * push.inner_stride;
+        address = push.source_base + first_element * stride + outer * push.outer_stride + inner * push.inner_stride;
         uint target_place = target_base + (line * list_count + list) * list_size * ENTRY_WORDS;
-        uint chosen_count = push.chosen_count, chosen_mask = push.chosen_size - 1, group_shift = push.group_shift;
-        uint chosen_place = target_base + chosen_base + line * chosen_count * ENTRY_WORDS;
-        uint place = list * push.item_size, end = place + push.item_size;
-        for (uint step = 0; step < step_count; ++step) {
-            bool chooses = chosen_count != 0;
-            uint group_size = 1 << group_shift, row_end = chooses ? 8 : group_size * 8;
-            end = min(end, chooses ? chosen_count << group_shift : ((element_count - 1) >> group_shift) + 1);
-            last_key = LOWEST;
-            last_index = NONE - 1;
-            if (chooses && group_size != 1) {
-                uint last = chosen_place + (chosen_count - 1) * ENTRY_WORDS;
-                set_entry(16, ELEMENT_OF_ENTRY(lists, last), lists[last]);
-                last_key = keys[16];
-                last_index = indices[16];
-            }
-            clear_list();
-            while (place < end) {
-                bool is_empty = true, is_full = false;
-                while (all(bvec2(place < end, !is_full))) {
-                    // Rows until one has an entry that is not dropped.
-                    uint lowest_index = NONE;
-                    do {
-                        [[unroll]] for (uint i = 0; i < 8; ++i)
-                            at[i] = (place << group_shift) + i;
-                        if (chooses) {
-                            uint entry = chosen_place + (place >> group_shift) * ENTRY_WORDS;
-                            uint element = lists[entry] - first_element;
-                            uint begin = (element / 8 & ~(group_size - 1) | place & (group_size - 1)) * 8 + element % 8;
-                            [[unroll]] for (uint i = 0; i < 8; ++i)
-                                at[i] = begin + i * 8;
-                            if (group_size == 1) {
-                                // A loop, because SPIR-V that loads 8 of them takes long to compile.
-                                [[dont_unroll]] for (uint i = 0; i < 8; ++i) {
-                                    [[unroll]] for (uint k = 0; k < 7; ++k)
-                                        at[k] = at[k + 1];
-                                    at[7] = lists[entry + i * ENTRY_WORDS] - first_element;
-                                }
-                            }
-                        }
-                        load_row(address, stride, element_count, row_end, chooses);
-                        [[unroll]] for (uint i = 0; i < 8; ++i) {
-                            uint index = first_element + at[i] + indices[8 + i], none = NONE;
-                            bool is_dropped = is_before(last_key, last_index, keys[8 + i], index);
-                            bool is_absent = any(bvec2(at[i] >= element_count, is_dropped));
-                            Bits lowest = LOWEST;
-                            keys[8 + i] = is_absent ? lowest : keys[8 + i];
-                            indices[8 + i] = is_absent ? none : index;
-                            lowest_index = min(lowest_index, indices[8 + i]);
-                        }
-                        // After a dropped entry, all entries of its list are dropped.
-                        place = (place | (indices[15] == NONE ? chosen_mask : 7)) + 1;
-                    } while (all(bvec2(place < end, lowest_index == NONE)));
-                    sort_entries(8);
-                    // Without other entries, GPUs and SwiftShader merge nothing.
-                    if (is_empty) {
-                        [[unroll]] for (uint i = 0; i < 8; ++i)
-                            move_entry(i, 8 + i);
-                    } else {
-                        [[unroll]] for (uint i = 0; i < 8; ++i)
-                            order(i, 15 - i);
-                        merge_entries(0);
-                        if (LIST > 8) {
-                            merge_entries(8);
-                            is_full = indices[8] != NONE;
-                        }
-                    }
-                    is_empty = false;
-                }
-                merge_list();
-            }
-            for (uint first = 0; first < list_size; first += 8) {
-                // No dynamic index of an array: Mesa 22.3 takes 14 s to compile one.
-                move_row();
-                for (uint rank = first; rank < min(first + 8, list_size); ++rank) {
-                    uint index = indices[0], at = index == NONE ? 0 : index - first_element;
-                    [[unroll]] for (uint i = 0; i < 7; ++i)
-                        indices[i] = indices[i + 1];
-                    elements[16] = LOAD(source, address + at * stride);
-                    indices[16] = index;
-                    STORE_ENTRY(lists, target_place + rank * ENTRY_WORDS, 16)
-                }
-            }
-            chosen_place = target_place;
-            chosen_count = list_size;
-            chosen_mask = 7;
-            group_shift = push.next_shift;
-            place = 0;
+        uint chosen_place = target_base + chosen_base + line * push.chosen_count * ENTRY_WORDS;
+        Step step = Step(push.group_shift, push.chosen_count, chosen_place, push.chosen_size - 1);
+        uint begin = list * push.item_size, end = begin + push.item_size;
+        for (uint n = 0; n < step_count; ++n) {
+            uint groups = ((element_count - 1) >> step.group_shift) + 1;
+            end = min(end, step.chosen_count == 0 ? groups : step.chosen_count << step.group_shift);
+            sort_places(step, begin, end);
+            write_list(target_place, list_size);
+            // The list chooses groups for the second step.
+            step = Step(push.next_shift, list_size, target_place, 7);
+            begin = 0;
             end = NONE;
         }
     }
