@@ -156,11 +156,6 @@ def permuted_strides(sizes: Sequence[int], order: Sequence[int], gap: int = 0) -
     return tuple(strides)
 
 
-def reduced_sizes(sizes: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
-    """The sizes with 1 on every reduced axis."""
-    return tuple(1 if axis in axes else size for axis, size in enumerate(sizes))
-
-
 def arg_desc(
     kind: type[ArgmaxOperatorDesc | ArgminOperatorDesc],
     data_type: DataType,
