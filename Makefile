@@ -85,7 +85,7 @@ docs: ## set up .venv-docs and make dist/site, the documentation's site; its not
 wheels: ## build into dist/ wheels that install without a compiler, for PLATFORM= and PYTHONS= or all
 	@sh .ci/wheels
 
-# Of arm64 as of Debian 12.
+# The arm64 system is Debian 12, with this Python.
 portability: PYTHON = python3.11
 portability: ## build the wheels for Windows and arm64, and compute with them under Wine and qemu
 	@$(MAKE) --no-print-directory wheels PLATFORM='win_amd64 manylinux_aarch64' PYTHONS=3.11

@@ -60,7 +60,8 @@ void main()
             entries += size;
             ends[i] = place + entries;
         }
-        // Of the entries that are `ahead` of the next ones of their lists, the first is among the first `before`.
+        // The entries that are `ahead` places after the next ones of their lists: the first of these is among the first
+        // `before` of all.
         for (uint before = min(begin, entries); before > 0;) {
             uint ahead = (before - 1) / WAYS, best = 0;
             [[unroll]] for (uint i = 0; i < WAYS; ++i)
