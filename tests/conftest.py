@@ -177,6 +177,28 @@ def fresh(driver: dmlgpu.DeviceInfo, kp: Seam) -> Iterator[dmlgpu.Device]:
 
 
 @pytest.fixture
+def fresh_unified(driver: dmlgpu.DeviceInfo, kp: Seam) -> Iterator[dmlgpu.Device]:
+    """The same as if it were a CPU, whose tensors share buffers."""
+    with opened_as(driver, **unified(driver)) as device:
+        kp.counts.clear()
+        yield device
+
+
+@pytest.fixture
+def fresh_staged(driver: dmlgpu.DeviceInfo, kp: Seam) -> Iterator[dmlgpu.Device]:
+    """The same as if it were a GPU with memory of its own."""
+    with opened_as(driver, **discrete(driver)) as device:
+        kp.counts.clear()
+        yield device
+
+
+@pytest.fixture(params=["unified", "staged"])
+def either(request: pytest.FixtureRequest, driver: dmlgpu.DeviceInfo) -> Any:
+    """A device that was just opened, as if it were a CPU, then as if it were a GPU."""
+    return request.getfixturevalue(f"fresh_{request.param}")
+
+
+@pytest.fixture
 def environment() -> dict[str, str]:
     """The variables of this process, for another one."""
     return dict(os.environ)
