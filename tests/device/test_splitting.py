@@ -18,7 +18,6 @@ from dmlgpu.testing.cases import (
     FLOAT32,
     INDEX_TYPES,
     INT8,
-    INT32,
     INT64,
     UINT8,
     UINT32,
@@ -28,13 +27,14 @@ from dmlgpu.testing.cases import (
     permuted_strides,
     pool_desc,
 )
-from dmlgpu.testing.fills import any_bits, arranged, distinct, special, ties
-
-by_fill = pytest.mark.parametrize("fill", [ties, special, any_bits], ids=lambda fill: fill.__name__)
+from dmlgpu.testing.fills import any_bits, arranged, ties
 
 
-def check(device: dmlgpu.Device, desc, fill=ties):
+def check(device: dmlgpu.Device, desc, fill=any_bits):
     dmlgpu.verify(desc, arranged(desc.inputs[0], fill), device=device)
+
+
+by_width = pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5, 8])
@@ -42,68 +42,42 @@ def check(device: dmlgpu.Device, desc, fill=ties):
 def test_full_dispatches_of_every_rank(driver, open_device, rank, count):
     """By one workgroup of 64 invocations; no two dimensions merge."""
     device = open_device(driver.index, replace(device_limits(driver), group_count=1))
-    each = math.ceil(400_000 ** (1 / max(rank - 1, 1)))
-    gaps = np.full((count + 1, *(each + 1,) * (rank - 1)), 5, np.float32)
+    size = math.ceil(400_000 ** (1 / max(rank - 1, 1)))
+    gaps = np.full((count + 1, *(size + 1,) * (rank - 1)), 5, np.float32)
     x = gaps[(slice(1, None),) * rank].T
-    for function, flags, right in (
+    for function, flags, expected in (
         (ReduceFunction.MAX, ExecutionFlags.NONE, 5),
         (ReduceFunction.SUM, ExecutionFlags.NONE, 5 * count),
         (ReduceFunction.SUM, ExecutionFlags.EXACT_SUMS, 5 * count),
     ):
         op = device.compile(dmlgpu.ReduceOperatorDesc.of(function, x, (rank - 1,)), flags=flags)
         assert rank == 1 or len(op.plan.dispatches) > 1
-        assert (op(x) == right).all()
+        assert (op(x) == expected).all()
 
 
 # Segments: a tensor in several buffers
 
-# How many elements more or less than a segment holds.
-AROUND_A_SEGMENT = (-1, 0, 1)
 
-
-@pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
-def test_axis_that_ends_around_a_segment(lowered, data_type):
+@by_width
+@pytest.mark.parametrize("kind", [ArgmaxOperatorDesc, ArgminOperatorDesc])
+def test_axis_that_ends_around_a_segment(lowered, kind, data_type):
     segment = 256 * 8 // data_type.bits
-    for segments, more in itertools.product((1, 2, 5), AROUND_A_SEGMENT):
-        for kind in (ArgmaxOperatorDesc, ArgminOperatorDesc):
-            check(lowered, arg_desc(kind, data_type, (segments * segment + more,), [0]))
-
-
-@by_fill
-@pytest.mark.parametrize("data_type", [UINT8, FLOAT16, FLOAT32, INT64], ids=lambda data_type: data_type.name.lower())
-def test_tie_across_segments(lowered, data_type, fill):
-    for direction in (0, 1):
-        check(lowered, arg_desc(ArgmaxOperatorDesc, data_type, (3, 700), [1], direction), fill)
-        check(lowered, arg_desc(ArgminOperatorDesc, data_type, (700, 3), [0], direction), fill)
+    for segments, more in itertools.product((1, 2, 5), (-1, 0, 1)):
+        check(lowered, arg_desc(kind, data_type, (segments * segment + more,), [0]), ties)
 
 
 @pytest.mark.parametrize("index_type", INDEX_TYPES, ids=lambda index_type: index_type.name.lower())
 def test_outputs_over_segments(lowered, index_type):
     for outputs in (31, 32, 33, 63, 64, 65, 200):
-        check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (outputs, 3), [1], index_type=index_type), any_bits)
-        check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (3, outputs), [0], index_type=index_type), any_bits)
+        check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (outputs, 3), [1], index_type=index_type))
+        check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (3, outputs), [0], index_type=index_type))
 
 
-def test_broadcast_input_over_segments(lowered):
-    for strides in ((0, 1), (1, 0), (0, 0)):
-        check(lowered, arg_desc(ArgmaxOperatorDesc, INT32, (90, 100), [0], strides=strides), distinct)
-        check(lowered, arg_desc(ArgmaxOperatorDesc, INT32, (90, 100), [1], strides=strides), distinct)
-
-
-@pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
+@by_width
 def test_windows_over_segments(lowered, data_type):
     segment = 256 * 8 // data_type.bits
     for width, indices in zip((segment - 1, segment, segment + 1), (UINT32, None, UINT64), strict=True):
-        check(lowered, pool_desc(data_type, (1, 2, 3, width), (2, 3), (1, 2), (1, 0), (0, 1), indices=indices))
-
-
-@pytest.mark.parametrize("data_type", [UINT8, FLOAT16, FLOAT32, INT64], ids=lambda data_type: data_type.name.lower())
-def test_windows_that_reach_over_many_segments(lowered, data_type):
-    check(lowered, pool_desc(data_type, (2, 1, 21, 19), (13, 3), (4, 2), (6, 0), (3, 1), (1, 5)), any_bits)
-    check(
-        lowered, pool_desc(data_type, (1, 2, 7, 9, 8), (4, 2, 2), (1, 2, 3), (1, 1, 1), (2, 0, 1), (2, 3, 1)), any_bits
-    )
-    check(lowered, pool_desc(data_type, (2, 3, 20, 20), (20, 20)), any_bits)
+        check(lowered, pool_desc(data_type, (1, 2, 3, width), (2, 3), (1, 2), (1, 0), (0, 1), indices=indices), ties)
 
 
 # Loops and dispatches, with limits lowered in other ways
@@ -120,59 +94,65 @@ OTHER_LIMITS = {
 
 @pytest.fixture(params=OTHER_LIMITS)
 def limited(request, driver, open_device):
-    """Devices whose limits are low one at a time."""
     return open_device(driver.index, low(driver, request.param))
 
 
 def low(driver, name):
-    """Low limits; where the driver does not unroll loops it compiles what takes them to be unrolled for minutes."""
+    """Low limits; drivers that do not unroll loops would compile kernels with unrolled ones for minutes."""
     return replace(OTHER_LIMITS[name], unrolls=device_limits(driver).unrolls)
 
 
-def test_arg_ops_within_other_limits(limited):
-    for data_type, sizes, axes in (
+def doubled(sizes, axes):
+    """Strides of outputs with a gap after each."""
+    outputs = [1 if i in axes else n for i, n in enumerate(sizes)]
+    return [2 * stride for stride in permuted_strides(outputs, range(len(sizes)))]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "sizes", "axes"),
+    [
         (UINT8, (5000,), [0]),
         (FLOAT32, (3, 2500), [1]),
         (FLOAT32, (1100, 3), [0]),
         (INT64, (12, 30, 3), [0, 2]),
         (FLOAT16, (150, 5), [1]),
         (UINT8, (2,) * 8, [0, 2, 4, 6]),
-    ):
-        check(limited, arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, DECREASING))
-        check(limited, arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, output_strides=doubled(sizes, axes)))
+    ],
+    ids=str,
+)
+def test_axes_within_other_limits(limited, data_type, sizes, axes):
+    for options in {"direction": DECREASING}, {"output_strides": doubled(sizes, axes)}:
+        check(limited, arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, **options), ties)
 
 
-@pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
-def test_parts_of_rows_of_columns_with_odd_ends(driver, open_device, data_type):
+@by_width
+@pytest.mark.parametrize(("sizes", "axis"), [((40, 331), 0), ((2, 40, 331), 1), ((90, 129), 0)], ids=str)
+def test_parts_of_rows_of_columns_with_odd_ends(driver, open_device, data_type, sizes, axis):
     device = open_device(driver.index, low(driver, "short-dispatches"))
-    for sizes, axis in (((40, 331), 0), ((2, 40, 331), 1), ((90, 129), 0)):
-        desc = arg_desc(ArgmaxOperatorDesc, data_type, sizes, [axis], DECREASING)
-        assert len(device.compile(desc).plan.dispatches) > 2
-        check(device, desc)
+    desc = arg_desc(ArgmaxOperatorDesc, data_type, sizes, [axis], DECREASING)
+    assert len(device.compile(desc).plan.dispatches) > 2
+    check(device, desc, ties)
 
 
-def doubled(sizes, axes):
-    """Strides of outputs with a gap after each."""
-    return [
-        2 * stride
-        for stride in permuted_strides([1 if i in axes else n for i, n in enumerate(sizes)], range(len(sizes)))
-    ]
-
-
-def test_pooling_within_other_limits(limited):
-    check(limited, pool_desc(UINT8, (1, 3, 33, 35), (5, 4), (2, 1), (2, 1), (1, 2)), any_bits)
-    check(limited, pool_desc(FLOAT32, (2, 1, 30, 31), (17, 13), (3, 2), (8, 6), (8, 6)), any_bits)
-    check(
-        limited, pool_desc(INT64, (1, 1, 5, 9, 8), (3, 4, 2), None, (1, 2, 0), (1, 1, 1), (1, 2, 3), UINT64), any_bits
-    )
-    check(limited, pool_desc(FLOAT16, (1, 2, 40, 40), (40, 40), indices=None), any_bits)
+@pytest.mark.parametrize(
+    "desc",
+    [
+        pool_desc(UINT8, (1, 3, 33, 35), (5, 4), (2, 1), (2, 1), (1, 2)),
+        pool_desc(FLOAT32, (2, 1, 30, 31), (17, 13), (3, 2), (8, 6), (8, 6)),
+        pool_desc(INT64, (1, 1, 5, 9, 8), (3, 4, 2), None, (1, 2, 0), (1, 1, 1), (1, 2, 3), UINT64),
+        pool_desc(FLOAT16, (1, 2, 40, 40), (40, 40), indices=None),
+    ],
+    ids=lambda desc: desc.input_tensor.data_type.name.lower(),
+)
+def test_windows_within_other_limits(limited, desc):
+    check(limited, desc)
 
 
 # Large tensors, with the limits of the device. Results are known from how the tensors are made.
 
 
 def planted(shape, axis, dtype):
-    """Zeros with a one for every output, and where along the axis it is."""
+    """Zeros with a one for every output, and its index along the axis."""
     kept = tuple(1 if i == axis else n for i, n in enumerate(shape))
     where = np.arange(np.prod(kept), dtype=np.int64).reshape(kept) * 7919 % shape[axis]
     x = np.zeros(shape, dtype)
@@ -188,10 +168,12 @@ def planted(shape, axis, dtype):
         ((70_001, 3), 0, np.float32),
         ((3, 70_001), 1, np.float16),
         ((2, 66_000, 2), 1, np.uint8),
+        ((40, 800_001), 0, np.uint8),
+        ((4_200_000, 2), 1, np.uint8),  # more outputs than 65,535 workgroups have invocations
     ],
     ids=str,
 )
-def test_axis_longer_than_loops_may_be(device, shape, axis, dtype):
+def test_long_axes_and_many_outputs(device, shape, axis, dtype):
     x, where = planted(shape, axis, dtype)
     assert np.array_equal(argmax(x, axis, keepdims=True, device=device), where)
     assert np.array_equal(argmin(x.max() - x, axis, keepdims=True, device=device), where)
@@ -200,13 +182,16 @@ def test_axis_longer_than_loops_may_be(device, shape, axis, dtype):
 @pytest.mark.parametrize("cores", [3, 5])
 def test_results_do_not_depend_on_the_cores(driver, open_device, cores):
     """Axes of whole vectors that are cut differently by every count of workgroups, and odd ones."""
-    least = device_limits(replace(driver, type="cpu"))
-    device = open_device(driver.index, replace(least, group_count=4 * cores))
-    check(device, arg_desc(ArgmaxOperatorDesc, UINT8, (1, 655_376), [1], DECREASING))
-    check(device, arg_desc(ArgminOperatorDesc, FLOAT32, (2, 300_007), [1]))
-    check(device, arg_desc(ArgmaxOperatorDesc, UINT8, (40_003, 33), [0], DECREASING))
-    check(device, pool_desc(FLOAT32, (3, 5, 37, 40), (3, 3), (2, 1), (1, 1), (1, 1)), any_bits)
-    check(device, pool_desc(UINT8, (2, 7, 41, 44), (2, 3), (1, 2), (0, 1), (1, 1)), any_bits)
+    limits = device_limits(replace(driver, type="cpu"))
+    device = open_device(driver.index, replace(limits, group_count=4 * cores))
+    for desc in (
+        arg_desc(ArgmaxOperatorDesc, UINT8, (1, 655_376), [1], DECREASING),
+        arg_desc(ArgminOperatorDesc, FLOAT32, (2, 300_007), [1]),
+        arg_desc(ArgmaxOperatorDesc, UINT8, (40_003, 33), [0], DECREASING),
+    ):
+        check(device, desc, ties)
+    check(device, pool_desc(FLOAT32, (3, 5, 37, 40), (3, 3), (2, 1), (1, 1), (1, 1)))
+    check(device, pool_desc(UINT8, (2, 7, 41, 44), (2, 3), (1, 2), (0, 1), (1, 1)))
 
 
 # columns.comp keeps a place of at most 24 bits beside 8-bit elements, and of 16 bits beside 16-bit ones.
@@ -227,12 +212,6 @@ def test_long_columns_of_small_elements(device, dtype, rows):
     assert argmin(x, 0, axis_direction=DECREASING, device=device).tolist() == (rows - 1 - zeros.argmax(0)).tolist()
 
 
-def test_part_of_a_row_of_columns(device):
-    x, where = planted((40, 800_001), 0, np.uint8)
-    assert len(device.compile(arg_desc(ArgmaxOperatorDesc, UINT8, x.shape, [0])).plan.dispatches) > 1
-    assert np.array_equal(argmax(x, 0, keepdims=True, device=device), where)
-
-
 def test_tie_from_one_end_of_a_long_axis_to_the_other(device):
     x = np.zeros(1 << 20, np.float32)
     x[[0, 5, 1 << 19, -1]] = 1
@@ -248,11 +227,6 @@ def test_several_long_axes_at_once(device):
     rows = x.transpose(1, 0, 2).reshape(7, -1)
     assert argmax(x, (0, 2), device=device).reshape(-1).tolist() == rows.argmax(1).tolist()
     assert argmax(x, (0, 1, 2), device=device).item() == x.argmax()
-
-
-def test_more_outputs_than_65535_groups_have_invocations(device):
-    x, where = planted((4_200_000, 2), 1, np.uint8)
-    assert np.array_equal(argmax(x, 1, keepdims=True, device=device), where)
 
 
 def test_many_strided_outputs(device):
@@ -285,7 +259,7 @@ def test_splits_of_windows_in_the_padding(limited, start):
     for end, width, window in itertools.product((0, 3, 50, 90), (8, 41, 64), (33, 64, 100, 130)):
         stride = (1, 4, 7)[(start + end + width + window) % 3]
         if max(start, end) < window <= width + start + end:
-            check(limited, pool_desc(FLOAT32, (1, 2, 2, width), (1, window), (1, stride), (0, start), (0, end)))
+            check(limited, pool_desc(FLOAT32, (1, 2, 2, width), (1, window), (1, stride), (0, start), (0, end)), ties)
 
 
 def test_long_windows_that_overlap(device):
@@ -303,18 +277,18 @@ def test_more_windows_than_65535_groups_have_invocations(device):
 
 
 # Four rows in a segment; a row in two segments; a row in four.
+# Four rows in a segment; a row in two segments; a row in four.
 @pytest.mark.parametrize("sizes", [(8, 1 << 18), (9, 300_000), (3, 3_333_328), (2, 2, 2, 1 << 18)], ids=str)
 @pytest.mark.parametrize("kernel", ["rows", "rows_cooperating"])
-def test_fast_kernels_take_long_rows_in_several_segments(sizes, kernel):
+def test_fast_kernels_reduce_long_rows_in_several_segments(sizes, kernel):
     limits = Limits(segment_bytes=1 << 20, group_size=64, group_count=8, cooperating=kernel == "rows_cooperating")
     dispatches = lower(arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [len(sizes) - 1]), limits).dispatches
-    firsts = [dispatch for dispatch in dispatches if not dispatch.shader.variant.startswith("combine")]
-    assert {dispatch.shader.variant for dispatch in firsts} == {kernel}
-    # No element is looked at in vain.
-    pushes = [dispatch.push for dispatch in firsts]
-    assert sum(push["output_count"] * (push["reduced_end"] - push["reduced_begin"]) for push in pushes) == math.prod(
-        sizes
-    )
+    dispatches = [dispatch for dispatch in dispatches if not dispatch.shader.variant.startswith("combine")]
+    assert {dispatch.shader.variant for dispatch in dispatches} == {kernel}
+    # No element is loaded twice.
+    pushes = [dispatch.push for dispatch in dispatches]
+    loads = sum(push["output_count"] * (push["reduced_end"] - push["reduced_begin"]) for push in pushes)
+    assert loads == math.prod(sizes)
 
 
 # Tensors of more than maxStorageBufferRange, 128 MiB on lavapipe
@@ -371,10 +345,10 @@ def test_tiles_keep_to_the_loads_of_an_invocation(height, strides):
             slab_rows, per_row = push["output_count"] // push["output_size"][2], -(-push["output_size"][2] // 4)
             slabs, remainder = divmod(slab_rows, push["output_size"][1])
             tiles = slabs * -(-push["output_size"][1] // push["tile_height"]) or -(-remainder // push["tile_height"])
-            # A ring of one row has three of input. Turns without outputs fill a longer one.
+            # A ring of one row has three of input. Iterations without outputs fill a longer one.
             rows, fresh = constants["ring_rows"], constants["fresh_rows"]
-            each = 1 + (3 if rows == 1 else fresh) * (push["tile_height"] + (rows - 1) // fresh)
-            assert -(-tiles * per_row // 8) * each <= dispatch.loads <= limits.invocation_loads
+            tile_loads = 1 + (3 if rows == 1 else fresh) * (push["tile_height"] + (rows - 1) // fresh)
+            assert -(-tiles * per_row // 8) * tile_loads <= dispatch.loads <= limits.invocation_loads
 
 
 @pytest.mark.parametrize(
