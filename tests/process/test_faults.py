@@ -1,6 +1,6 @@
 """Faults of devices and processes, each provoked in a process of its own: an exception or nothing, never a crash.
 
-SwiftShader runs, too, where a driver has a part in it: which device is opened, and how processes end and fork.
+SwiftShader also runs the tests that depend on a driver: which device is opened, and how processes end and fork.
 """
 
 import dataclasses
@@ -20,19 +20,13 @@ from tests.support.drivers import opened_as
 from tests.support.plans import check_limits
 from tests.support.processes import OPENED, PRELUDE, RESULT, ROOT, run
 
-# How long threads compute in test_threads; the suite takes a few seconds.
+# Seconds that the threads of test_threads_with_mixed_operators compute.
 THREAD_SECONDS = float(os.environ.get("DMLGPU_TEST_THREAD_SECONDS", "3"))
-
-
-def test_a_program_that_fails_is_seen(driver):
-    for program in ("raise SystemExit(1)", "import os; os.abort()", "import sys; print(1, file=sys.stderr)"):
-        with pytest.raises(AssertionError):
-            run(program, driver)
 
 
 @pytest.mark.every_driver
 def test_the_device_that_runs_is_the_one_that_was_chosen(driver):
-    # What Kompute opens when it enumerates other drivers, or the same in another order, than dmlgpu just did.
+    # Kompute may enumerate other drivers than dmlgpu did before, or the same ones in another order.
     program = """
 import dataclasses, dmlgpu.runtime.device
 chosen = devices()[index]
@@ -106,8 +100,8 @@ def test_tensors_beyond_a_buffer_are_split(driver, kp, limits, largest):
         assert sum(segment_sizes(desc, largest)) == 9 << 30 <= sum(kp.asked_bytes)
 
 
-def test_what_a_failed_call_took_is_released(driver, kp):
-    # Inputs in two segments of 64 KiB; the second one finds the heap full, or no allocation left.
+def test_a_failed_call_releases_its_memory(driver, kp):
+    # Inputs in segments of 64 KiB; the heap, or the number of allocations, suffices for the first one only.
     limits = dataclasses.replace(device_limits(driver), segment_bytes=64 << 10)
     for changes in ({"heaps": (400 << 10,) * len(driver.heaps)}, {"max_memory_allocation_count": 8}):
         with opened_as(driver, unified=False, **changes) as device:
@@ -143,64 +137,62 @@ def test_plans_keep_to_the_least_that_vulkan_promises(driver):
         check_limits(case.plan(limits), limits)
 
 
+@pytest.fixture
+def clock(kp, monkeypatch):
+    """A false clock: the first submission, which compiles, takes 10 s, then each dispatch `seconds`.
+
+    `lengths` has the number of dispatches of every submission.
+    """
+    clock = SimpleNamespace(now=0.0, seconds=0.0, lengths=[])
+
+    def advance():
+        if kp.dispatches:
+            clock.now += kp.dispatches * clock.seconds if clock.lengths else 10.0
+            clock.lengths.append(kp.dispatches)
+
+    kp.after = advance
+    monkeypatch.setattr("dmlgpu.runtime.kompute.time", SimpleNamespace(perf_counter=lambda: clock.now))
+    return clock
+
+
 @pytest.mark.parts_of_buffers
-def test_submissions_are_cut_by_the_measured_speed(driver, kp, monkeypatch):
-    lengths: list[int] = []
-    now = 0.0
-
-    def take_time():
-        nonlocal now
-        # As if compiling took 10 s, and then every step 90 ms.
-        now += 0.09 * kp.dispatches if lengths else 10.0
-        lengths.append(kp.dispatches)
-
-    monkeypatch.setattr("dmlgpu.runtime.kompute.time", SimpleNamespace(perf_counter=lambda: now))
+def test_submissions_are_cut_by_the_measured_speed(driver, clock):
     x = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(20, 30)
+    clock.seconds = 0.09
     with opened_as(driver) as device:
         operator, tensor = device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1])), device.tensor(x)
-        # The first compiles, the second is too long, and the rest knows.
-        expected = [[9], [9], [2, 2, 2, 2, 1], [2, 2, 2, 2, 1]]
-        kp.after = take_time
-        for submissions in expected:
+        # The first submission compiles, the second is too long, and its duration shortens all others.
+        for submissions in [9], [9], [2, 2, 2, 2, 1], [2, 2, 2, 2, 1]:
+            before = len(clock.lengths)
             with device.batch():
                 results = [operator(tensor) for _ in range(9)]
-            assert lengths[-len(submissions) :] == submissions
-            assert sum(lengths) % 9 == 0
-            kp.after = bool
+            assert clock.lengths[before:] == submissions
             assert all(result.numpy().reshape(-1).tolist() == x.argmax(1).tolist() for result in results)
-            kp.after = take_time
             del results
 
 
-# The seconds of each of so many dispatches; the dispatches of a plan, call by call; and how often it was planned.
+# Rows of the input, seconds per dispatch of a plan with so many, dispatches of the plan in each call, number of plans.
 SLOW_DISPATCHES = {
-    # Compiling teaches nothing. The next call takes 0.8 s; four parts take 0.2 s each.
+    # The time of compiling counts for nothing. The next call lasts 0.8 s; each of four parts lasts 0.2 s.
     "evenly": (20_000, lambda count: 0.8 / count, [1, 4, 4, 4], 2),
-    # A quarter each time, as it may be something else that takes so long; and down to ranges of 64 rows.
+    # Each plan has four times the dispatches of the last one, because something else may be slow; 64 rows at least.
     "always": (1000, lambda count: 30.0, [1, 4, 16, 16, 16, 16, 16, 16], 4),
 }
 
 
 @pytest.mark.parametrize(("rows", "seconds", "expected", "planned"), SLOW_DISPATCHES.values(), ids=SLOW_DISPATCHES)
-def test_dispatches_of_a_gpu_are_split_by_the_measured_speed(driver, kp, monkeypatch, rows, seconds, expected, planned):
-    now, plans = 0.0, []
-
-    def take_time():
-        nonlocal now
-        # As if compiling took 10 s.
-        now += kp.dispatches * seconds(len(operator.plan.dispatches)) if now else 10.0
-
-    monkeypatch.setattr("dmlgpu.runtime.kompute.time", SimpleNamespace(perf_counter=lambda: now))
+def test_dispatches_of_a_gpu_are_split_by_the_measured_speed(
+    driver, clock, monkeypatch, rows, seconds, expected, planned
+):
+    plans = []
     monkeypatch.setattr("dmlgpu.runtime.compiled.lower", lambda *args: plans.append(args) or lower(*args))
     x = np.random.default_rng(0).integers(0, 99, (rows, 30)).astype(np.float32)
     with opened_as(driver, type="integrated", max_group_count=16) as device:
         operator, tensor = device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, x.shape, [1])), device.tensor(x)
         counts = []
         for _ in expected:
-            kp.after = take_time
-            result = operator(tensor)
-            kp.after = bool
-            assert np.array_equal(result.numpy().reshape(-1), x.argmax(1))
+            clock.seconds = seconds(len(operator.plan.dispatches))
+            assert np.array_equal(operator(tensor).numpy().reshape(-1), x.argmax(1))
             counts.append(len(operator.plan.dispatches))
     assert counts == expected
     assert len(plans) == planned
@@ -232,28 +224,15 @@ except KeyboardInterrupt:
     print("interrupted after", count, "of more than", min(total, 20))
 stop = 0
 print(argmax(y, device=device).item() == y.argmax())
-tensor = device.tensor(y)
-count, stop = 0, 1
-try:
-    with device.batch():
-        results = [argmax(y, device=device) for _ in range(3)]
-except KeyboardInterrupt:
-    print("interrupted in a batch")
-print(argmax(tensor.numpy(), device=device).item() == y.argmax())
 """
 
 
 def test_ctrl_c_is_heard_between_submissions_and_leaves_the_device_usable(driver):
-    assert run(PRELUDE + INTERRUPTED, driver) == [
-        "interrupted after 5 of more than 20",
-        "True",
-        "interrupted in a batch",
-        "True",
-    ]
+    assert run(PRELUDE + INTERRUPTED, driver) == ["interrupted after 5 of more than 20", "True"]
 
 
-# Ctrl-C at lines of dmlgpu that a call runs, in the middle of anything. Python looks for signals where it enters a
-# function, and after it has called one of C; what is raised in a finalizer it drops.
+# Ctrl-C at any line of dmlgpu that a call runs. Python handles signals when it enters a function, and after a function
+# of C returns; it drops errors of finalizers.
 ANYWHERE = """
 import _thread
 from pathlib import Path
@@ -310,7 +289,7 @@ def profiled():
 def kept():
     gc.collect()
     tensor_bytes, submissions = device.cache_info().tensor_bytes, kp.counts["submissions"]
-    # Nothing is put off any more.
+    # No call is deferred any more.
     operator(tensor)
     return tensor_bytes, kp.counts["submissions"] - submissions
 
@@ -319,7 +298,7 @@ def buffers():
     return len(kp.alive_bytes)
 
 def right():
-    with device.profile():  # raises where another one goes on
+    with device.profile():  # raises an error during another profile
         return device.compile(desc)(y).item() == operator(tensor).numpy().item() == y.argmax()
 
 assert right()
@@ -331,7 +310,7 @@ for call, step in calls:
     while interrupted(call, at):
         assert right(), at
         assert kept() == before, (at, kept(), before)
-        # So that the next one finds its steps recorded, and runs the same lines.
+        # The next call then replays recorded steps, and runs the same lines.
         call()
         at += step
     assert buffers() == alive
@@ -343,8 +322,8 @@ def test_an_interrupt_anywhere_in_a_call_leaves_nothing_behind(driver):
     assert run(PRELUDE + ANYWHERE, driver) == ["True"] * 5
 
 
-# Lost devices. When vkQueueSubmit or vkWaitForFences fails, Kompute's eval() returns as if nothing were wrong, and the
-# outputs keep what was in them. It raises where it cannot make a fence.
+# Lost devices. If vkQueueSubmit or vkWaitForFences fails, Kompute's eval() returns without an error, and outputs keep
+# their old contents. It raises an error if it cannot create a fence.
 
 LOST = """
 from tests.support.kompute_seam import Seam
@@ -354,11 +333,9 @@ def before():
     return lost
 lost = False
 Seam().install().before = before
-how, where, staged = sys.argv[2:]
-if staged == "staged":
+if staged:
     import dataclasses, dmlgpu.runtime.device
     dmlgpu.runtime.device.select = lambda selector: dataclasses.replace(devices()[index], unified=False)
-lost = False
 device = Device(index)
 operator, tensor = device.compile(desc), device.tensor(x)
 assert operator(tensor).numpy().tolist() == [[2], [2], [1]]
@@ -397,8 +374,8 @@ with Device(index) as device:
     ],
 )
 def test_a_lost_device_is_an_error_and_a_new_one_works(driver, how, memory, where):
-    program = PRELUDE + f"sys.argv += {[how, where, memory]}\n" + LOST
-    first, state, later, result = run(program, driver)
+    parameters = f"{how=}; {where=}; staged = {memory == 'staged'}"
+    first, state, later, result = run(PRELUDE + parameters + LOST, driver)
     reason = "vk::Device::createFence: ErrorDeviceLost" if how == "raises" else "the driver did not run the submission"
     assert first == later == f"DeviceLostError: device {driver.name} is lost and closed: {reason}; open a new Device"
     assert (state, result) == ("False 1", RESULT)
@@ -475,7 +452,7 @@ for driver in chosen.driver, "NVIDIA 580.159.04":
     opened = libraries()
     device.close()
     kept = libraries()
-    # At once: else the fork has it, too, and writes it again.
+    # Flushed, or the fork would write it again.
     print(opened - unused != set(), opened - kept == set(), flush=True)
 child = os.fork()
 if child == 0:
@@ -485,7 +462,7 @@ print(os.waitpid(child, 0)[1], len(devices()) > 0)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="static TLS, of which glibc has little, and /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc limits static TLS; /proc")
 def test_the_driver_of_nvidia_stays_loaded(driver):
     usual, nvidia, child, parent = run(PRELUDE + NVIDIA, driver)
     assert (usual, nvidia, parent) == ("True False", "True True", "0 True")
@@ -524,7 +501,7 @@ if child == 0:
 status = os.waitpid(child, 0)[1]
 done.set()
 thread.join()
-# Where nobody looks, a child may.
+# A child may open a device if no thread lists devices.
 child = os.fork()
 if child == 0:
     with Device(index) as device:
@@ -541,7 +518,7 @@ def test_fork_while_another_thread_looks_for_devices(driver, what):
     assert (errors, result, statuses) == ("DeviceError:  DeviceError: ", RESULT, "0 0")
 
 
-# Spawned processes import the main module: it has to be a file.
+# Spawned processes import the main module, which must be a file.
 PROCESSES = """
 def with_parents_device(_):
     return str(says(operator, x)).partition(" was opened")[0]
@@ -550,23 +527,21 @@ def with_own_device(index):
     with Device(index) as device:
         return device.compile(desc)(x).tolist()
 
+def pools(method):
+    context = multiprocessing.get_context(method)
+    return context.Pool(2), concurrent.futures.ProcessPoolExecutor(2, mp_context=context)
+
 if __name__ == "__main__":
-    fork, spawn = map(multiprocessing.get_context, ("fork", "spawn"))
     device = Device(index)
     operator = device.compile(desc)
     print(operator(x).tolist())
-    with fork.Pool(2) as pool:
-        print(pool.map(with_parents_device, range(4)))
-    with concurrent.futures.ProcessPoolExecutor(2, mp_context=fork) as pool:
-        print(list(pool.map(with_parents_device, range(4))))
-        try:
-            list(pool.map(with_own_device, [index]))
-        except DeviceError as error:
-            print("DeviceError")
-    with spawn.Pool(2) as pool:
-        print(pool.map(with_own_device, [index] * 4))
-    with concurrent.futures.ProcessPoolExecutor(2, mp_context=spawn) as pool:
-        print(list(pool.map(with_own_device, [index] * 4)))
+    for pool in pools("fork"):
+        with pool:
+            print(list(pool.map(with_parents_device, range(4))))
+            print(str(says(lambda: list(pool.map(with_own_device, [index])))).partition(":")[0])
+    for pool in pools("spawn"):
+        with pool:
+            print(list(pool.map(with_own_device, [index] * 4)))
     print(operator(x).tolist())
 """
 
@@ -575,11 +550,10 @@ if __name__ == "__main__":
 def test_multiprocessing_and_concurrent_futures(driver, tmp_path):
     (tmp_path / "program.py").write_text(PRELUDE + PROCESSES)
     start = f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[0] = {str(tmp_path / 'program.py')!r}"
-    lines = run(f"{start}; runpy.run_path(sys.argv[0], run_name='__main__')", driver)
-    assert lines[0] == lines[-1] == RESULT
-    assert lines[1] == lines[2] == str([f"DeviceError: device {driver.name}"] * 4)
-    assert lines[3] == "DeviceError"
-    assert lines[4] == lines[5] == str([[[2], [2], [1]]] * 4)
+    first, *pools, last = run(f"{start}; runpy.run_path(sys.argv[0], run_name='__main__')", driver)
+    assert first == last == RESULT
+    assert pools[:4] == [str([f"DeviceError: device {driver.name}"] * 4), "DeviceError"] * 2
+    assert pools[4:] == [str([[[2], [2], [1]]] * 4)] * 2
 
 
 # Threads
@@ -588,7 +562,28 @@ THREADS = """
 os.environ["DMLGPU_DEVICE"] = str(index)
 device = Device(index)
 end = time.monotonic() + float(sys.argv[2])
-wrong, calls = [], 0
+calls = 0
+
+def rows(y):
+    assert (argmax(y, 1).reshape(-1) == y.argmax(1)).all()
+
+def windows(y):
+    values, indices = max_pooling(y[None, None], (2, 2), output_indices=True, device=device)
+    assert (values[0, 0] == np.lib.stride_tricks.sliding_window_view(y, (2, 2)).max((2, 3))).all()
+    assert (y.reshape(-1)[indices] == values).all()
+
+def batch(y):
+    compiled = device.compile(ArgmaxOperatorDesc.of(y, (0,)))
+    with device.batch():
+        results = [compiled(device.tensor(y)) for _ in range(2)]
+    assert all((result.numpy().reshape(-1) == y.argmax(0)).all() for result in results)
+
+def copy(y):
+    assert (device.tensor(y).numpy() == y).all()
+
+def clear(y):
+    device.clear_cache()
+    gc.collect()
 
 def work(seed):
     global calls
@@ -596,29 +591,7 @@ def work(seed):
     while time.monotonic() < end:
         shape = tuple(rng.integers(2, 40, 2))
         y = rng.permutation(shape[0] * shape[1]).astype(rng.choice([np.float32, np.int64, np.uint16])).reshape(shape)
-        kind = rng.integers(6)
-        if kind == 0:
-            right = (argmax(y, 1).reshape(-1) == y.argmax(1)).all()
-        elif kind == 1:
-            right = (argmin(y, 0, device=device).reshape(-1) == y.argmin(0)).all()
-        elif kind == 2:
-            values, indices = max_pooling(y[None, None], (2, 2), output_indices=True, device=device)
-            windows = np.lib.stride_tricks.sliding_window_view(y, (2, 2))
-            right = (values[0, 0] == windows.max((2, 3))).all() and (y.reshape(-1)[indices] == values).all()
-        elif kind == 3:
-            columns = TensorDesc(DataType.UINT32, (1, shape[1]))
-            compiled = device.compile(ArgmaxOperatorDesc(TensorDesc.of(y), columns, (0,)))
-            with device.batch():
-                results = [compiled(device.tensor(sign * y)) for sign in (1, 1)]
-            right = all((result.numpy().reshape(-1) == y.argmax(0)).all() for result in results)
-        elif kind == 4:
-            right = (device.tensor(y).numpy() == y).all()
-        else:
-            device.clear_cache()
-            gc.collect()
-            right = device.cache_info().operators >= 0
-        if not right:
-            wrong.append((seed, kind, shape))
+        (rows, windows, batch, copy, clear)[rng.integers(5)](y)
         calls += 1
 
 threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(8)]
@@ -626,14 +599,15 @@ for thread in threads:
     thread.start()
 for thread in threads:
     thread.join(float(sys.argv[2]) + 100)
-print(any(thread.is_alive() for thread in threads), wrong, calls > 8)
+print(any(thread.is_alive() for thread in threads), calls > 8)
 """
 
 
 @pytest.mark.every_driver
 def test_threads_with_mixed_operators(driver):
+    """An error in a thread is written to stderr, and fails the test."""
     program = f"import sys; sys.argv.append('{THREAD_SECONDS}')\n" + PRELUDE + THREADS
-    assert run(program, driver, THREAD_SECONDS + 150) == ["False [] True"]
+    assert run(program, driver, THREAD_SECONDS + 150) == ["False True"]
 
 
 # Ends
@@ -731,14 +705,8 @@ for error in (ValueError("mine"), MemoryError("mine"), KeyboardInterrupt("mine")
 print(says(device.tensor, [[1, 2], [3]]).partition(":")[0], says(operator, object()).partition(":")[0])
 result, info = operator(x).tolist(), device.cache_info()
 print(result, (info.tensor_bytes, info.buffer_bytes) == before)
-with contextlib.suppress(ZeroDivisionError), device:
-    raise ZeroDivisionError
-print(says(operator, x))
 """
 
 
 def test_exceptions_in_a_call(driver):
-    opened, inputs, after, closed = run(OPENED + RAISING, driver)
-    assert inputs == "DescriptorError DescriptorError"
-    assert (opened, after) == (RESULT, f"{RESULT} True")
-    assert closed == f"DeviceError: device {driver.name} is closed"
+    assert run(OPENED + RAISING, driver) == [RESULT, "DescriptorError DescriptorError", f"{RESULT} True"]
