@@ -176,12 +176,6 @@ def test_one_version():
     assert (kompute_module.KP_VERSION, kompute_module.PACKAGE_VERSION) == ("0.9.0", "0.9.0.post8")
 
 
-def test_every_type_stays_in_the_module():
-    bindings = (ROOT / ".ci/kp/bindings.cpp").read_text()
-    # Three operations share a template.
-    assert bindings.count("py::module_local()") == len(re.findall(r"py::(class_|enum_)<", bindings)) == 9
-
-
 def test_the_wheel_says_what_is_linked_in_and_has_its_licence():
     distribution = importlib.metadata.distribution("dmlgpu-kp")
     bill = json.loads(distribution.read_text("sboms/dmlgpu_kp.cdx.json"))
