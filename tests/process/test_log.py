@@ -1,4 +1,4 @@
-"""What dmlgpu logs: nothing unless asked, then the device, the operators and the calls."""
+"""The log: nothing by default, else the device, the operators and the calls."""
 
 import logging
 import re
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from tests.support.processes import ROOT, output_of
+from tests.support.errors import refuses
+from tests.support.processes import output_of
 
 PROGRAM = """
 import numpy as np
@@ -21,7 +22,7 @@ PLANNED = "ArgmaxOperatorDesc of FLOAT32 (8, 100) to INT64 (8, 1): 1 x rows_sele
 
 
 def logged(environment, driver, **variables):
-    """What the program writes to stderr, a line each."""
+    """The lines that the program writes to stderr."""
     program = f"import sys; sys.stderr = sys.stdout\n{PROGRAM}"
     output = output_of(program, environment={**environment, "DMLGPU_DEVICE": str(driver.index), **variables})
     *lines, done = output.splitlines()
@@ -29,9 +30,9 @@ def logged(environment, driver, **variables):
     return lines
 
 
-@pytest.mark.parametrize("value", [None, "off"])
-def test_silent_unless_asked(environment, driver, value):
-    assert logged(environment, driver, **({} if value is None else {"DMLGPU_LOG": value})) == []
+@pytest.mark.parametrize("variables", [{}, {"DMLGPU_LOG": "off"}], ids=["default", "off"])
+def test_nothing_is_logged_by_default(environment, driver, variables):
+    assert logged(environment, driver, **variables) == []
 
 
 def test_info_tells_the_device_and_the_operators(environment, driver):
@@ -42,17 +43,15 @@ def test_info_tells_the_device_and_the_operators(environment, driver):
     assert operator.endswith(f": planned: {PLANNED}")
 
 
-def test_debug_tells_of_the_cache_and_the_calls(environment, driver):
+def test_debug_tells_the_cache_and_the_calls(environment, driver):
     lines = logged(environment, driver, DMLGPU_LOG=" Debug ")
-    texts = [re.sub(r"^dmlgpu (INFO|DEBUG) \d+ ms: ", r"\1 ", line) for line in lines]
-    assert texts[1] == f"INFO planned: {PLANNED}"
-    assert texts[3] == f"DEBUG found: {PLANNED}"
-    for text in texts[2], texts[4]:
+    _, planned, first, cached, second = [re.sub(r"^dmlgpu (INFO|DEBUG) \d+ ms: ", r"\1 ", line) for line in lines]
+    assert (planned, cached) == (f"INFO planned: {PLANNED}", f"DEBUG found: {PLANNED}")
+    for text in first, second:
         assert re.fullmatch(r"DEBUG ArgmaxOperatorDesc computed in \d+\.\d{3} ms", text)
-    assert len(texts) == 5
 
 
-def test_a_program_s_own_logging_gets_it(driver, caplog):
+def test_the_logging_of_a_program_receives_everything(driver, caplog):
     with caplog.at_level(logging.DEBUG, "dmlgpu"), dmlgpu.Device(driver.index) as device:
         with device.batch():
             dmlgpu.argmax(device.tensor(np.zeros(3, np.float32)))
@@ -63,7 +62,7 @@ def test_a_program_s_own_logging_gets_it(driver, caplog):
     assert messages[-1].startswith("ArgmaxOperatorDesc verified in ")
 
 
-def test_the_best_device_says_so(caplog):
+def test_the_log_says_that_a_device_is_the_best(caplog):
     with caplog.at_level(logging.INFO, "dmlgpu"), dmlgpu.Device():
         pass
     assert "(the best there is)" in caplog.text
@@ -71,12 +70,5 @@ def test_the_best_device_says_so(caplog):
 
 def test_any_other_value_is_an_error(driver, monkeypatch):
     monkeypatch.setenv("DMLGPU_LOG", "warning")
-    with pytest.raises(dmlgpu.SettingError) as caught:
-        dmlgpu.Device(driver.index)
-    allowed = "info, debug, 0, false, no, off"
-    assert str(caught.value) == f"DMLGPU_LOG: 'warning' is not allowed; allowed are {allowed}"
-
-
-def test_logging_goes_through_one_logger():
-    for path in (ROOT / "dmlgpu").glob("*.py"):
-        assert path.stem == "log" or "getLogger" not in path.read_text(), path
+    message = "^DMLGPU_LOG: 'warning' is not allowed; allowed are info, debug, 0, false, no, off$"
+    refuses(message, dmlgpu.Device, driver.index, error=dmlgpu.SettingError)
