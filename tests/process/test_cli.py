@@ -1,4 +1,3 @@
-import contextlib
 import dataclasses
 import json
 import os
@@ -62,19 +61,19 @@ def file(tmp_path, monkeypatch):
 
 @pytest.fixture
 def environment(environment):
-    """That of a command in any folder. One driver says as much as two."""
+    """The variables of a command in any folder. One driver is enough."""
     set_drivers(environment.__setitem__, DRIVERS["lavapipe"])
     return environment | {"PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
 def help_of(capsys):
-    def shown(*command):
+    def printed_help(*command):
         with pytest.raises(SystemExit, match="0"):
             main([*command, "--help"])
         return capsys.readouterr().out
 
-    return shown
+    return printed_help
 
 
 def rows(text):
@@ -82,9 +81,9 @@ def rows(text):
     return [line.split() for line in text.splitlines()]
 
 
-def said(says, text):
+def has_parts(text, parts):
     """Whether a text has these parts, with anything between them for ` ... `. Words are whole ones."""
-    return re.search(".*".join(rf"(?!\B\w){re.escape(part)}(?<!\w\B)" for part in says.split(" ... ")), text)
+    return re.search(".*".join(rf"(?!\B\w){re.escape(part)}(?<!\w\B)" for part in parts.split(" ... ")), text)
 
 
 # Help and errors
@@ -97,87 +96,50 @@ def test_help_names_the_operators(monkeypatch, help_of):
     assert "\nDirectML's MAX_POOLING1 and MAX_POOLING2 on any Vulkan device.\n" in help_of()
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["--help"], "0"), ([], "2")])
-def test_all_commands_are_listed(arguments, code, capsys):
-    with pytest.raises(SystemExit, match=code):
-        main(arguments)
-    text = capsys.readouterr()[code == "2"]
-    assert all(f"    {command} " in text for command in CALLS)
-
-
-@pytest.mark.parametrize("command", CALLS)
-def test_help_of_a_command_has_examples(command, help_of):
-    text = help_of(command)
-    assert re.search(rf"examples:\n  dmlgpu {command}\b", text)
-    assert ("--device" in text) == (command in ("demo", "verify", "explain", "profile", "stream"))
-
-
 @pytest.mark.parametrize("command", [*CALLS, "run"])
 def test_examples_of_help_are_accepted(command, any_cpu, file, help_of, capsys):
     np.save(file, np.zeros((4, 5, 6), np.float32))
-    for example in re.findall(r"^  dmlgpu (.*)$", help_of(command), re.MULTILINE):
+    examples = re.findall(rf"^  dmlgpu ({command}\b.*)$", help_of(command), re.MULTILINE)
+    assert examples
+    for example in examples:
         cli._arguments(example.split())
         if command in ("explain", "stream"):
             assert (main(example.split()), capsys.readouterr().err) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("devices", {"buffer", "allocation", "group size", "groups"}),
-        ("demo", {"exact", "in bound"}),
-        ("explain", {"partials", "temporary", "segment", "word"}),
-        ("profile", {"kind", "ms", "own ms", "share", "median", "GB/s"}),
-        ("verify", {"right", "different"}),
-    ],
-)
-def test_help_says_what_words_mean(command, words, help_of):
-    meanings = help_of(command).partition("what it prints:\n")[2].partition("\n\n")[0]
-    assert {re.split(" {2,}", line)[1] for line in meanings.splitlines()} >= words
+def test_help_explains_the_words_of_tables(help_of):
+    assert "what it prints:\n  exact     the result has the oracle's bits\n" in help_of("demo")
 
 
-def test_version_and_what_argparse_takes(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["--version"])
-    assert capsys.readouterr().out == f"dmlgpu {dmlgpu.__version__}\n"
-    assert re.fullmatch(r"\d+\.\d+\.\d+", dmlgpu.__version__)
-    for argument in ("--vers", "-h"):
-        with contextlib.suppress(SystemExit):
-            assert main([argument]) == 0
-        assert capsys.readouterr().err == ""
+def test_options_may_be_short_and_version_is_one(capsys):
+    for option in "--version", "--vers", "-h":
+        with pytest.raises(SystemExit, match="0"):
+            main([option])
+        assert capsys.readouterr().out.startswith("usage: " if option == "-h" else f"dmlgpu {dmlgpu.__version__}\n")
 
 
 WRONG_ARGUMENTS = {
     "": "dmlgpu: error: no command; give one of those above",
-    "devics": "dmlgpu: error: ... 'devics' ... devices, demo, verify, explain, profile, run, stream, doctor; did you "
-    "mean devices?",
-    "nonsense": "dmlgpu: error: ... 'nonsense' ... stream, doctor\n",
+    "devics": "commands are devices, demo, verify, explain, profile, run, stream, doctor; did you mean devices?",
     "--jsn": "dmlgpu: error: put a command before --jsn; did you mean --json of devices, doctor?",
-    "--json devices": "dmlgpu: error: put a command before --json; did you mean --json of devices, doctor?",
     "--nonsense": "dmlgpu: error: put a command before --nonsense\n",
-    "devices --jsn": "dmlgpu devices: error: there is no option --jsn; did you mean --json?",
     "verify --exhuastive=1": "dmlgpu verify: error: ... --exhuastive=1; did you mean --exhaustive?",
-    "verify --nonsense": "dmlgpu verify: error: there is no option --nonsense\n",
     "verify x": "dmlgpu verify: error: unexpected argument 'x' (put options last)\n",
-    "stream": "error: the following arguments are required: FUNCTION, FILE\n",
-    "explain": "error: the following arguments are required: operator\n",
-    "demo --image": "dmlgpu demo: error: argument --image: expected one argument",
     "demo --image a\0b": r"dmlgpu: error: 'a\x00b' ... remove the character 0",
     "stream max_pooling_grad x.npy": "argument FUNCTION: ... 'max_pooling_grad' ... argmax ... sum",
-    "profile argmax float32 3 axes=0": "dmlgpu profile: error: argmax is an operator, and there is no file of this "
-    "name; write dmlgpu profile --op argmax float32 3 axes=0\n",
+    "profile argmax float32 3 axes=0": "argmax is an operator, ... write dmlgpu profile --op argmax float32 3 axes=0\n",
     "profile sum float32 3": "dmlgpu profile: error: unexpected argument 'float32' (put options last)",
     "profile --op argmax float32 3 --calls 0": "'0' ... integers from 1 on",
 }
 
 
-@pytest.mark.parametrize(("line", "says"), WRONG_ARGUMENTS.items(), ids=map(repr, WRONG_ARGUMENTS))
-def test_wrong_arguments_exit_with_2(line, says, capsys):
+@pytest.mark.parametrize(("line", "parts"), WRONG_ARGUMENTS.items(), ids=map(repr, WRONG_ARGUMENTS))
+def test_wrong_arguments_exit_with_2(line, parts, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(line.split())
     output, error = capsys.readouterr()
     assert (output, error.startswith("usage: dmlgpu")) == ("", True)
-    assert said(says, error)
+    assert has_parts(error, parts)
 
 
 @pytest.mark.parametrize("command", CALLS)
@@ -187,29 +149,24 @@ def test_without_rich_it_names_the_extra(command, file, monkeypatch, capsys):
     assert capsys.readouterr().err == "dmlgpu: rich is not installed: pip install dmlgpu[cli]\n"
 
 
-@pytest.mark.parametrize(
-    ("error", "outcome"),
-    [(ModuleNotFoundError("No module named 'nonsense'", name="nonsense"), None), (KeyboardInterrupt(), 130)],
-    ids=["another module", "Ctrl-C"],
-)
-def test_an_error_of_a_command(monkeypatch, error, outcome):
-    """Any other missing module is a bug."""
+def raising(error):
+    """A function that raises an error, whatever its arguments."""
 
-    def fail():
+    def call(*_):
         raise error
 
-    monkeypatch.setattr(cli, "devices", fail)
-    with pytest.raises(ModuleNotFoundError, match="nonsense") if outcome is None else contextlib.nullcontext():
-        assert main(["devices"]) == outcome
+    return call
 
 
-def test_no_driver(monkeypatch, tmp_path, capsys):
-    for variable in "VK_DRIVER_FILES", "VK_ICD_FILENAMES":
-        monkeypatch.setenv(variable, str(tmp_path / "nothing.json"))
-    assert main(["devices"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("dmlgpu: no usable Vulkan device; drivers come from VK_DRIVER_FILES=")
-    assert error.count("\n") == 1
+def test_ctrl_c_exits_with_130(monkeypatch):
+    monkeypatch.setattr(cli, "devices", raising(KeyboardInterrupt))
+    assert main(["devices"]) == 130
+
+
+def test_other_missing_modules_are_bugs(monkeypatch):
+    monkeypatch.setattr(cli, "devices", raising(ModuleNotFoundError("No module named 'nonsense'", name="nonsense")))
+    with pytest.raises(ModuleNotFoundError, match="nonsense"):
+        main(["devices"])
 
 
 # What commands refuse. Lines are the arguments of `dmlgpu`.
@@ -217,118 +174,73 @@ def test_no_driver(monkeypatch, tmp_path, capsys):
 ARG_INDICES = "INT64, INT32, UINT64, UINT32\n"
 INTEGERS = "integers between commas"
 POOLED = "float32 1,1,9,9 window_size=2,2"
+NO_DEVICE = "there is no device 999; devices are 0: "
 TWO_RESULTS = "stream max_pooling x.npy window_size=2 output_indices=True --output"
 # Names of `x.npy` in the folder `crowded`.
-NAMES = "x.npy", "./x.npy", "link.npy", "hard.npy", "folder/x.npy"
+NAMES = "x.npy", "./x.npy", "link.npy", "hard.npy", "folder/x.npy", "x.npy/../x.npy"
 REFUSED = {
-    "demo --device 999": "dmlgpu: there is no device 999; devices are 0: ",
-    "demo --device nonsense": "dmlgpu: there is no device 'nonsense'; devices are 0: ",
-    "verify --device 999": "dmlgpu: there is no device 999; devices are 0: ",
-    "verify --device nonsense": "dmlgpu: there is no device 'nonsense'; devices are 0: ",
+    **{f"{command} --device 999": NO_DEVICE for command in ("demo", "verify", *map(CALLS.get, ("explain", "profile")))},
+    "stream argmax x.npy --device 999": NO_DEVICE,
     "explain median float32 3": "operator: 'median' ... ARGMAX, ARGMIN, REDUCE, AVERAGE_POOLING ... TOP_K1\n",
     "explain sum float32 3": "operator: 'sum' ... it is an argument of REDUCE, as in: reduce ... function=SUM axis=1\n",
     "explain mean": "operator: 'mean' ... function=AVERAGE axis=1\n",
     "explain reduce sum float32 3": "type: 'sum' ... function=SUM axis=1\n",
-    "explain reduce sum": "type: 'sum' ... function=SUM axis=1\n",
     "explain argmax": "argmax: give its type and sizes, as in: argmax float32 4096,1024 axis=1\n",
     "explain argmax float32": "argmax: give its type and sizes, as in: argmax float32 ... axis=1\n",
     "explain argmax float32 3 output_data_type=float32": f"argmax.output_data_type: 'float32' ... {ARG_INDICES}",
     "explain reduce float32 3": "reduce.function: ... required ... ARGMAX, ARGMIN, AVERAGE, L1, L2, LOG_SUM",
     "explain 'reduce sum' float32 3 function=MAX": "reduce sum.function: 'MAX' ... function is given twice",
-    "explain 'reduce norm' float32 3": "reduce norm.function: 'NORM' ... ARGMAX, ARGMIN, AVERAGE",
     "explain 'argmax sum' float32 3": "argmax sum: 'function=SUM' ... axes, axis_direction",
     "explain argmax float 3": "type: 'float' ... float32, float16, int64, int32, int16, int8",
-    "explain argmax float31 3": "type: 'float31' ... float32, float16, int64, int32, int16, int8",
     "explain reduce float64 3 function=SUM": "type: 'float64' ... float32, float16, int64",
     "explain argmax float32 3x3": f"sizes: '3x3' ... {INTEGERS}\n",
-    "explain argmax float32 ''": f"sizes: '' ... {INTEGERS}\n",
-    f"explain argmax float32 {'9' * 5000}": f"... is not allowed; ... {INTEGERS}\n",
-    f"explain argmax float32 {'1,' * 64}1": "more entries than the 8 of any tensor",
     "explain argmax float32 3 axes": "argmax: 'axes' ... NAME=VALUE",
-    "explain argmax float32 3 axes=": f"argmax.axes: '' ... {INTEGERS}, None",
-    "explain argmax float32 3 axes=0 axes=0": "argmax.axes: '0' ... axes is given twice",
-    "explain argmax float32 3 axes=1": "ArgmaxOperatorDesc.axes[0]: 1 is out of range",
     "explain argmax float32 3 axis=1": "ArgmaxOperatorDesc.axis: 1 is out of range; allowed are -1 to 0",
-    "explain argmax float32 3 axis=0 axes=0": "ArgmaxOperatorDesc.axes: (0,) is given beside axis=0;",
     "explain argmax float32 3 dim=1": "argmax: 'dim=1' is not allowed; write axis\n",
-    "explain argmax float32 3 \"axes=b'0'\"": f"argmax.axes: \"b'0'\" ... {INTEGERS}",
     "explain argmax float32 3 input_tensor=1": "argmax: 'input_tensor=1' ... axes, axis_direction",
-    "explain argmax float32 3 axis_direction=up": "argmax.axis_direction: 'up' ... INCREASING, DECREASING\n",
     "explain argmax float32 3 axis_direction=None": "argmax.axis_direction: 'None' ... INCREASING, DECREASING\n",
-    f"explain max_pooling2 {POOLED} indices_data_type=int": "max_pooling2.indices_data_type: 'int' ... "
-    "UINT32, UINT64, None\n",
+    f"explain max_pooling2 {POOLED} indices_data_type=int": "indices_data_type: 'int' ... UINT32, UINT64, None\n",
     f"explain lp_pooling {POOLED} p=x": "lp_pooling.p: 'x' ... allowed are integers\n",
     f"explain average_pooling {POOLED} include_padding=1": "average_pooling.include_padding: '1' ... TRUE, FALSE\n",
-    f"explain max_pooling {POOLED} indices_data_type=uint32": "max_pooling: 'indices_data_type=uint32' ... "
-    "window_size, strides, start_padding",
+    f"explain max_pooling {POOLED} indices_data_type=uint32": "'indices_data_type=uint32' ... window_size, strides",
     "explain max_pooling2 float32 1,1,9,9": f"max_pooling2.window_size: ... required ... {INTEGERS}",
     "explain argmax float32 9,3 axes=1 --kernel rows": "kernel 'rows' cannot compute it, because an output has 3",
     "explain reduce float32 9,3 function=LOG_SUM --exact": "function: LOG_SUM is not supported with EXACT_SUMS",
     "profile": "profile: give either a model file or --op",
-    "profile argmax": "profile: argmax is an operator, and there is no file of this name; write dmlgpu "
-    "profile --op argmax TYPE SIZES NAME=VALUE, as in --op argmax float32 4096,1024 axis=1\n",
+    "profile argmax": "argmax is an operator, ... profile --op argmax TYPE SIZES NAME=VALUE, as in ... axis=1\n",
     "profile sum": "No such file or directory: 'sum'",
     "profile a.json --op argmax float32 3": "profile: give either a model file or --op",
-    "profile --op argmax float32": "argmax: give its type and sizes, as in: argmax float32 ... axis=1\n",
-    "profile --op sum float32 3": "operator: 'sum' ... function=SUM axis=1\n",
-    "profile 'no such file.json'": "no such file.json",
     "profile --op argmax float32 3 --trace 'no folder/a.json'": "no folder/a.json",
-    "profile --op argmax float32 3 --device 999": "there is no device 999; devices are 0: ",
-    "stream argmax x.npy axis": "argmax: 'axis' ... NAME=VALUE",
-    "stream argmax x.npy axis=7": "ArgmaxOperatorDesc.axis: 7 is out of range",
-    "stream argmax x.npy axis=0 axis=1": "argmax.axis: '1' ... axis is given twice",
-    "stream argmax x.npy dtype=float32": f"argmax.dtype: 'float32' ... {ARG_INDICES}",
     "stream reduce x.npy function=SUM dtype=float": f"reduce.dtype: 'float' ... {ARG_INDICES[:-1]}, None\n",
     "stream sum x.npy dtype=float64": "sum.dtype: 'float64' ... FLOAT32, FLOAT16, INT64, ... UINT8, None\n",
-    "stream mean integers.npy": 'mean: uint8 is not supported; allowed are float32, float16; give dtype="float32"\n',
-    "stream mean integers.npy --output lost.npy --force": "mean: uint8 is not supported; ... give dtype",
     "stream cumulative_sum x.npy axis=0 dtype=float64": "cumulative_sum.dtype: 'float64' ... FLOAT32, FLOAT16, INT64",
     "stream mean x.npy dtype=int32": "mean.dtype: 'int32' ... allowed are FLOAT32, FLOAT16, None\n",
+    "stream mean integers.npy": 'mean: uint8 is not supported; allowed are float32, float16; give dtype="float32"\n',
+    "stream mean integers.npy --output lost.npy --force": "mean: uint8 is not supported; ... give dtype",
     "stream argmax x.npy axes=0": "argmax: 'axes=0' is not allowed; write axis, with keepdims=True for axes that stay",
-    "stream argmax x.npy output_data_type=INT32": "argmax: 'output_data_type=INT32' is not allowed; write dtype\n",
     "stream max x.npy dtype=int32": "max: 'dtype=int32' is not allowed; write indices_data_type\n",
-    "stream sum x.npy axis=7": "ReduceOperatorDesc.axis: 7 is out of range; allowed are ",
-    "stream max_pooling x.npy window_size=2 padding=1:0": "MaxPooling2OperatorDesc.padding: ",
-    "stream max_pooling x.npy window_size=2 padding=1:0:1,0": "max_pooling.padding: '1:0:1,0' ... integers between "
-    "commas, or pairs BEFORE:AFTER, None\n",
-    "stream max_pooling x.npy window_size=2 padding=1:,0": "max_pooling.padding: '1:,0' ... pairs BEFORE:AFTER",
-    "stream max_pooling x.npy window_size=2:2": "max_pooling.window_size: '2:2' ... integers between commas\n",
+    "stream max_pooling x.npy window_size=2 padding=1:0:1,0": f"{INTEGERS}, or pairs BEFORE:AFTER, None\n",
+    "stream max_pooling x.npy window_size=2:2": f"max_pooling.window_size: '2:2' ... {INTEGERS}\n",
     **{
         f"stream argmax x.npy {argument}": f"argmax: '{argument}' ... axis, keepdims, axis_direction, dtype\n"
-        for argument in ("p=7", "device=0", "x=1", "out=1", "chunk_bytes=1", "progress=1", "=1")
+        for argument in ("device=0", "x=1", "out=1")
     },
-    "stream reduce x.npy function=SUM exact=1": "reduce.exact: '1' ... TRUE, FALSE\n",
-    "stream reduce x.npy": "reduce.function: ... required ... ARGMAX, ARGMIN",
     "stream top_k x.npy axis=1": "top_k.k: required; allowed are integers\n",
-    "stream top_k x.npy k=two": "top_k.k: 'two' is not allowed; allowed are integers\n",
     "stream top_k x.npy k=2 mode=max": "top_k.mode: 'max' is not allowed; allowed are LARGEST, SMALLEST, None\n",
-    "stream top_k x.npy k=2 largest=False mode=smallest": "TopK1OperatorDesc.mode: 'smallest' and largest=False are "
-    "given; give one of them\n",
-    "stream top_k x.npy k=2 dim=0": "top_k: 'dim=0' is not allowed; write axis\n",
-    "stream top_k x.npy k=1,2": "TopK1OperatorDesc.k: (1, 2) is not an integer\n",
-    "stream argmax /nowhere.npy": "No such file or directory: '/nowhere.npy'",
-    "stream argmax other.npy": "dmlgpu: other.npy: ",
-    "stream argmax several.npz": "dmlgpu: several.npz: a .npz file ... allowed are .npy files",
     "stream argmax .": "Is a directory: '.'\n",
-    "stream argmax /dev/null": "/dev/null: ",
+    "stream argmax several.npz": "dmlgpu: several.npz: a .npz file ... allowed are .npy files",
     # Files of results
     "stream argmax x.npy --output a.zarr": "--output: 'a.zarr' ... .npy files\n",
-    "stream argmax x.npy --output ''": "--output: '' ... .npy files\n",
     "stream argmax x.npy --output a.npy b.npy": "--output: 2 files ... argmax gives 1 here\n",
     "stream top_k x.npy k=3 --output a.npy": "--output: 1 files are not allowed; top_k gives 2 here\n",
     f"{TWO_RESULTS} a.npy": "--output: 1 files ... max_pooling gives 2 here\n",
-    f"{TWO_RESULTS} a.npy ./a.npy": "--output: './a.npy' is given twice; ... a file of its own\n",
-    f"{TWO_RESULTS} a.npy folder/a.npy --force": "--output: 'folder/a.npy' is given twice; ... a file of its own\n",
-    "stream argmax x.npy --output none.npy --force": "--output: 'none.npy' exists and is not a file; ... .npy files\n",
+    f"{TWO_RESULTS} a.npy folder/a.npy": "--output: 'folder/a.npy' is given twice; ... a file of its own\n",
     "stream argmax x.npy --output pipe.npy --force": "--output: 'pipe.npy' exists and is not a file; ... .npy files\n",
     "stream argmax x.npy --output lost.npy": "--output: 'lost.npy' exists; overwrite it with --force\n",
     "stream argmax x.npy/../x.npy --output x.npy": "Not a directory",
     **{
-        f"stream argmax {read} --output {name}{force}": f"--output: '{name}' is the input file; give another one\n"
-        for read, name in [
-            *(("x.npy", name) for name in (*NAMES, "x.npy/../x.npy")),
-            *((name, "x.npy") for name in NAMES),
-        ]
+        f"stream argmax {read} --output {y}{force}": f"--output: '{y}' is the input file; give another one\n"
+        for read, y in [*(("x.npy", name) for name in NAMES), *((name, "x.npy") for name in NAMES[:-1])]
         for force in ("", " --force")
     },
 }
@@ -340,23 +252,21 @@ def crowded(file, tmp_path):
     (tmp_path / "link.npy").symlink_to("x.npy")
     (tmp_path / "hard.npy").hardlink_to(file)
     (tmp_path / "folder").symlink_to(tmp_path)
-    (tmp_path / "other.npy").write_text("a text")
     np.savez(tmp_path / "several.npz", x=np.zeros(3))
     np.save(tmp_path / "integers.npy", np.zeros(3, np.uint8))
-    (tmp_path / "none.npy").mkdir()
     os.mkfifo(tmp_path / "pipe.npy")
     (tmp_path / "lost.npy").symlink_to("nowhere")
     return tmp_path
 
 
-@pytest.mark.parametrize(("line", "says"), REFUSED.items(), ids=[line[:70] for line in REFUSED])
-def test_what_commands_refuse(crowded, file, capsys, line, says):
+@pytest.mark.parametrize(("line", "parts"), REFUSED.items(), ids=[line[:70] for line in REFUSED])
+def test_what_commands_refuse(crowded, file, capsys, line, parts):
     names, content = sorted(crowded.iterdir()), file.read_bytes()
     assert main(shlex.split(line)) == 2
     error = capsys.readouterr().err
     assert error.startswith("dmlgpu: ")
     assert error.count("\n") == 1
-    assert said(says, error)
+    assert has_parts(error, parts)
     assert (sorted(crowded.iterdir()), file.read_bytes()) == (names, content)
 
 
@@ -371,16 +281,16 @@ def unread(environment):
         reader, writer = os.pipe()
         os.close(reader)
         command = [sys.executable, "-m", "dmlgpu", *line.split()]
-        done = subprocess.run(command, stdout=writer, stderr=stderr, env=environment)
+        process = subprocess.run(command, stdout=writer, stderr=stderr, env=environment)
         os.close(writer)
-        return done.returncode, done.stderr
+        return process.returncode, process.stderr
 
-    # What is short is written at the end then.
+    # Short output is then written at the end.
     environment.pop("PYTHONUNBUFFERED", None)
     return run
 
 
-@pytest.mark.parametrize("line", [CALLS["explain"], CALLS["stream"], "devices --json", "--help", "--version"])
+@pytest.mark.parametrize("line", [CALLS["explain"], CALLS["stream"], "devices --json", "--help"])
 def test_output_that_nobody_reads_is_no_mismatch_and_no_error(unread, line, file):
     assert unread(line) == (141, b"")
 
@@ -395,9 +305,10 @@ def test_output_that_nobody_reads_is_no_mismatch_and_no_error(unread, line, file
     ids=["stream", "profile", "demo"],
 )
 def test_names_that_are_no_text(line, file, environment):
-    done = subprocess.run([sys.executable, "-m", "dmlgpu", *line.split()], env=environment, capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"\\udcff." in done.stdout
+    command = [sys.executable, "-m", "dmlgpu", *line.split()]
+    process = subprocess.run(command, env=environment, capture_output=True)
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert b"\\udcff." in process.stdout
 
 
 def test_errors_that_nobody_reads(unread):
@@ -417,23 +328,20 @@ def test_a_reader_that_goes_away_in_between(environment, tmp_path):
 # devices
 
 
-def test_devices_json_has_everything(monkeypatch, capsys):
-    """Also as a module, and without rich."""
+def test_devices_as_json_need_no_rich(monkeypatch, capsys):
     hide(monkeypatch, "rich")
     assert main(["devices", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [dmlgpu.DeviceInfo(**info | {"heaps": tuple(info["heaps"])}) for info in listed] == list(dmlgpu.devices())
-    run = subprocess.run([sys.executable, "-m", "dmlgpu", "devices", "--json"], capture_output=True, check=True)
-    assert json.loads(run.stdout) == listed
 
 
 def test_devices_table(monkeypatch, capsys):
-    infos = dmlgpu.devices()
     gpu = dataclasses.replace(
-        infos[0],
+        dmlgpu.devices()[0],
         index=7,
         name="[red]A card[/]",
         type="discrete",
+        driver="[b]A driver",
         max_storage_buffer_range=2**32 - 1,
         max_memory_allocation_size=1536 << 20,
         max_group_size=1024,
@@ -442,17 +350,12 @@ def test_devices_table(monkeypatch, capsys):
         device_heap=0,
         host_heap=1,
     )
-    monkeypatch.setattr(cli, "devices", lambda: (*infos, gpu))
+    monkeypatch.setattr(cli, "devices", lambda: (gpu,))
     assert main(["devices"]) == 0
     table = capsys.readouterr().out
-    # Versions of drivers are of any length.
-    monkeypatch.setenv("COLUMNS", "200")
-    assert main(["devices"]) == 0
-    wide = capsys.readouterr().out
-    for info in (*infos, gpu):
-        assert all(text in table for text in (info.name, info.uuid, info.type, info.api_version))
-        assert info.driver in wide
-    for text in "7", "buffer 4 GiB", "allocation 1.5 GiB", "group size 1,024", "groups 2,147,483,647":
+    for text in "7", gpu.name, gpu.driver, gpu.uuid, gpu.type, gpu.api_version:
+        assert text in table
+    for text in "buffer 4 GiB", "allocation 1.5 GiB", "group size 1,024", "groups 2,147,483,647":
         assert text in table
     for text in "12 GiB device", "256 MiB host", "1000 bytes":
         assert text in table
@@ -470,49 +373,43 @@ def test_the_self_check_covers_every_operator_and_type():
         assert {desc.inputs[0].data_type for desc in descs} == set(operator.data_types)
         assert any(not desc.inputs[0].is_packed for desc in descs)
         assert any(not desc.outputs[0].is_packed for desc in descs)
-        fields = operator.fields
-        if "window_size" in fields:
+        if "window_size" in operator.fields:
             assert {desc.inputs[0].rank for desc in descs} == {4, 5}
             assert any(desc.start_padding != desc.end_padding for desc in descs)
-        elif "axes" in fields:
+        elif "axes" in operator.fields:
             assert {desc.inputs[0].rank for desc in descs} >= {1, 2, 3, 4, 8}
         for field in operator.desc.output_fields:
-            types = {desc.data_type if (desc := getattr(each, field)) else None for each in descs}
-            assert types - {None} == set(operator.types[field])
-            assert (None in types) == (field == "output_indices_tensor")
-        if "axis_direction" in fields:
+            outputs = [getattr(desc, field) for desc in descs]
+            assert {output.data_type for output in outputs if output} == set(operator.types[field])
+            assert (None in outputs) == (field == "output_indices_tensor")
+        if "axis_direction" in operator.fields:
             assert {desc.axis_direction for desc in descs} == set(dmlgpu.AxisDirection)
-        if "dilations" in fields:
+        if "dilations" in operator.fields:
             assert any(set(desc.dilations) != {1} for desc in descs)
 
 
+def elements_of_the_self_check(data_type, count=10_000):
+    """The elements that the self-check passes to ARGMAX, for each kind."""
+    tensor = dmlgpu.TensorDesc(data_type, (count,))
+    return [fills.arranged(tensor, fill) for fill in cases.fills_of(dmlgpu.ArgmaxOperatorDesc.of(tensor))]
+
+
 def test_the_self_check_covers_the_special_values():
-    first = {(case.operator, case.fills): case for case in cases.samples()}
-    for case in first.values():
-        assert [x.dtype for x in case.inputs()] == [tensor.data_type.numpy for tensor in case.desc.inputs]
-    tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
-    kinds = cases.fills_of(dmlgpu.ArgmaxOperatorDesc.of(tensor))
-    assert kinds == (fills.special_without_nan, fills.any_bits, fills.few_nan)
-    ties, any_bits, few_nan = (fills.arranged(tensor, kind) for kind in kinds)
-    assert {float(x) for x in ties.flat} >= {np.inf, -np.inf, 0.0, 2.0**-24, -(2.0**-24), 65504.0}
-    assert np.any(np.signbit(ties) & (ties == 0))
+    special, any_bits, few_nan = elements_of_the_self_check(dmlgpu.DataType.FLOAT16)
+    assert {float(x) for x in special} >= {np.inf, -np.inf, 0.0, 2.0**-24, -(2.0**-24), 65504.0}
+    assert np.any(np.signbit(special) & (special == 0))
     assert len(np.unique(any_bits.view(np.uint16))) > 5000
     assert 0 < np.count_nonzero(np.isnan(few_nan)) < 500
     for data_type in ALL_TYPES:
         limits = (np.finfo if data_type.is_float else np.iinfo)(data_type.numpy)
-        tensor = dmlgpu.TensorDesc(data_type, (1000,))
-        kind = cases.fills_of(dmlgpu.ArgmaxOperatorDesc.of(tensor))[0]
-        assert {limits.min, limits.max} <= set(fills.arranged(tensor, kind))
+        assert {limits.min, limits.max} <= set(elements_of_the_self_check(data_type, 1000)[0])
 
 
 def test_the_self_check_gives_operators_with_a_bound_other_values(monkeypatch):
     monkeypatch.setattr(cases, "is_exact", lambda *_: False)
-    tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
-    kinds = cases.fills_of(dmlgpu.ArgmaxOperatorDesc.of(tensor))
-    assert kinds == (fills.small, fills.normal, fills.few_extremes)
-    integers, normal, extremes = (fills.arranged(tensor, kind) for kind in kinds)
+    integers, normal, extremes = elements_of_the_self_check(dmlgpu.DataType.FLOAT16)
     assert {x.dtype for x in (integers, normal, extremes)} == {np.dtype(np.float16)}
-    assert set(integers.flat) == set(range(-4, 5))
+    assert set(integers) == set(range(-4, 5))
     assert np.isfinite(normal).all()
     assert len(np.unique(normal)) > 1000
     assert 0 < np.count_nonzero(np.isinf(extremes)) < 100
@@ -544,10 +441,6 @@ def test_verify_finds_a_mismatch(driver, few_checks, monkeypatch, capsys):
     assert ["ARGMIN", "1", "0", "1"] in rows(output)
     assert ["ARGMAX", "1", "1", "0"] in rows(output)
     assert error.startswith("dmlgpu: ArgminOperatorDesc.output_tensor: ")
-    assert "the device gives" in error
-
-
-# verify --exhaustive
 
 
 @pytest.fixture
@@ -560,19 +453,15 @@ def few_sections(monkeypatch):
     )
 
 
-def test_verify_exhaustive(driver, few_sections, capsys):
-    assert main(["verify", "--exhaustive", "--device", str(driver.index)]) == 0
+def test_verify_exhaustive(driver, few_sections, monkeypatch, capsys):
+    command = ["verify", "--exhaustive", "--device", str(driver.index)]
+    assert main(command) == 0
     output = capsys.readouterr().out
-    assert output.startswith(f"device {driver.index}: {driver.name} ({driver.type}), driver {driver.driver}\n")
+    assert output.startswith(f"device {driver.index}: ")
     assert [row[:2] for row in rows(output)[-4:-2]] == [["INT32", f"{2**32:,}"], ["FLOAT32", f"{2**32:,}"]]
-
-
-def test_verify_exhaustive_finds_a_mismatch(driver, few_sections, monkeypatch, capsys):
     monkeypatch.setattr(exhaustive, "reference", lambda desc, x: (reference(desc, x)[0] ^ 1,))
-    assert main(["verify", "--exhaustive", "--device", str(driver.index)]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith(f"dmlgpu: ArgmaxOperatorDesc on device {driver.index}: {driver.name}, driver ")
-    assert "\nit chose 0x7FFFF801 (2147481601) at 1, the reference 0x7FFFF800 (2147481600) at 0; " in error
+    assert main(command) == 1
+    assert capsys.readouterr().err.startswith(f"dmlgpu: ArgmaxOperatorDesc on device {driver.index}: {driver.name}, ")
 
 
 # explain
@@ -580,7 +469,7 @@ def test_verify_exhaustive_finds_a_mismatch(driver, few_sections, monkeypatch, c
 
 @pytest.fixture
 def any_cpu(driver, monkeypatch):
-    """A device of each driver, which is taken for a CPU of 16 groups."""
+    """A device of each driver, opened as a CPU of 16 groups."""
     monkeypatch.setattr(cli, "Device", lambda selector: dmlgpu.Device(driver.index, limits=LIMITS["CPU"]))
 
 
@@ -607,8 +496,8 @@ EXPLAINED = {
     ),
     "argmax float32 4": ("─ 0 rows_selection_32 input_tensor output_tensor",),
     "'reduce argmin' int64 40 axes=None": ("ReduceFunction.ARGMIN",),
-    "reduce float32 8,100 function=SUM axes=1": ("ReduceFunction.SUM", "rows_sum_32"),
-    "reduce float32 8,100 function=SUM axes=1 --exact": ("ReduceFunction.SUM", "rows_exact_32"),
+    "reduce float32 8,100 function=SUM axes=1": ("rows_sum_32",),
+    "reduce float32 8,100 function=SUM axes=1 --exact": ("rows_exact_32",),
     "lp_pooling float32 1,1,4,4 window_size=2,2 p=3": (" p=3)",),
     "max_pooling2 float32 1,4,256,256 window_size=17,17": (
         "0 to 230,399 pool_separable_rows_selection_32 input_tensor temporary 0 ",
@@ -625,9 +514,9 @@ def explained(capsys, line):
 
 @pytest.mark.parametrize(("line", "texts"), EXPLAINED.items(), ids=EXPLAINED)
 def test_explain_says_what_runs_and_why(any_cpu, driver, capsys, line, texts):
-    shown = explained(capsys, line)
+    output = explained(capsys, line)
     for text in (driver.name, *texts):
-        assert text in shown
+        assert text in output
 
 
 def test_explain_shortens_long_plans(driver, capsys, monkeypatch):
@@ -659,19 +548,19 @@ def test_every_dispatch_is_explained():
     for limits, planned in mapped:
         for case in planned:
             plan = case.plan(limits)
-            shown = [*explain.rows(plan)]
+            lines = [*explain.rows(plan)]
             variants |= {dispatch.shader.variant for dispatch in plan.dispatches}
-            assert [module for _, module, *_ in shown] == [dispatch.shader.module for dispatch in plan.dispatches]
-            assert all(reads or module.startswith(("scatter_clear", "scan_states")) for _, module, reads, _ in shown)
+            assert [module for _, module, *_ in lines] == [dispatch.shader.module for dispatch in plan.dispatches]
+            assert all(reads or module.startswith(("scatter_clear", "scan_states")) for _, module, reads, _ in lines)
             for field in (field for field in case.desc.output_fields if getattr(case.desc, field)):
-                written = [row for row in shown if field in row[3]]
-                assert outputs_of(written) == {*range(getattr(case.desc, field).element_count)}, case.id
+                writing = [line for line in lines if field in line[3]]
+                assert outputs_of(writing) == {*range(getattr(case.desc, field).element_count)}, case.id
     assert variants == set(DESCRIPTIONS)
 
 
-def outputs_of(shown):
-    """The outputs that rows name."""
-    ends = ([int(end.replace(",", "")) for end in row[0].split(" to ")] for row in shown)
+def outputs_of(lines):
+    """The outputs that lines of the table name."""
+    ends = ([int(end.replace(",", "")) for end in line[0].split(" to ")] for line in lines)
     return {output for first, *_, last in (end * 2 for end in ends) for output in range(first, last + 1)}
 
 
@@ -679,7 +568,7 @@ def outputs_of(shown):
 
 
 def profiled(capsys, line):
-    """The lines of what the command prints, as words."""
+    """The lines that the command prints, as words."""
     assert main(["profile", *line.split()]) == 0
     return rows(capsys.readouterr().out)
 
@@ -745,7 +634,7 @@ REQUIRED = {
 
 
 @pytest.mark.parametrize("operator", registry.OPERATORS, ids=lambda operator: operator.name)
-def test_profile_takes_every_operator(operator, capsys):
+def test_profile_takes_every_operator(operator):
     sizes = "9,8" if "axes" in operator.fields else "1,2,9,8"
     window = ["window_size=2,2"] if "window_size" in operator.fields else []
     words = [operator.name, operator.data_types[0].name, sizes, *window, *REQUIRED.get(operator.name, [])]
@@ -757,25 +646,20 @@ def test_profile_takes_every_operator(operator, capsys):
 
 
 @pytest.mark.parametrize("command", [["explain"], ["profile", "--op"]], ids=["explain", "profile"])
-@pytest.mark.parametrize("data_type", ["float16", "float64", "int8"])
-def test_what_does_not_fit_the_device_is_refused_before_it_is_made(command, data_type, monkeypatch, capsys):
+def test_what_does_not_fit_the_device_is_refused_before_it_is_made(command, monkeypatch, capsys):
     monkeypatch.setattr(fills, "arranged", lambda *_: pytest.fail("arrays are made"))
     # On the newest drivers the largest tensor may fit in a heap.
     small = tuple(dataclasses.replace(info, heaps=(1 << 30,) * len(info.heaps)) for info in dmlgpu.devices())
     monkeypatch.setattr(drivers, "devices", lambda: small)
-    assert main([*command, "argmax", data_type, "65535,65535", "axes=1"]) == 2
+    assert main([*command, "argmax", "int8", "65535,65535", "axes=1"]) == 2
     assert re.match(r"dmlgpu: \d+ bytes do not fit on device ", capsys.readouterr().err)
 
 
-def test_what_does_not_fit_the_memory_is_no_traceback(monkeypatch, capsys):
-    for text in ("Unable to allocate 9 GiB", ""):
-
-        def arranged(*_, text=text):
-            raise MemoryError(text)
-
-        monkeypatch.setattr(fills, "arranged", arranged)
-        assert main(["profile", "--op", "argmax", "float32", "3"]) == 2
-        assert capsys.readouterr().err == f"dmlgpu: {text or 'out of memory on this machine'}\n"
+@pytest.mark.parametrize("text", ["Unable to allocate 9 GiB", ""])
+def test_what_does_not_fit_the_memory_is_no_traceback(monkeypatch, capsys, text):
+    monkeypatch.setattr(fills, "arranged", raising(MemoryError(text)))
+    assert main(["profile", "--op", "argmax", "float32", "3"]) == 2
+    assert capsys.readouterr().err == f"dmlgpu: {text or 'out of memory on this machine'}\n"
 
 
 # stream
@@ -787,17 +671,15 @@ def test_what_does_not_fit_the_memory_is_no_traceback(monkeypatch, capsys):
         ("argmax x.npy axis=0,2 axis_direction=decreasing", lambda x: dmlgpu.argmax(x, (0, 2), axis_direction=1)),
         ("reduce x.npy function=sum axis=1 keepdims=True", lambda x: x.sum(1, keepdims=True)),
         ("argmin x.npy axis=1 dtype=uint32", lambda x: x.argmin(1).astype(np.uint32)),
-        ("sum x.npy axis=0", lambda x: dmlgpu.sum(x, 0)),
         ("sum x.npy exact=True", lambda x: dmlgpu.sum(x, exact=True)),
         ("prod x.npy axis=2 keepdims=True", lambda x: dmlgpu.prod(x, 2, keepdims=True)),
         ("mean x.npy dtype=float16 axis=0,1", lambda x: dmlgpu.mean(x, (0, 1), dtype="float16")),
         ("max x.npy axis=-1", lambda x: x.max(-1)),
         ("min x.npy", lambda x: x.min()),
         ("lp_pooling x.npy window_size=2 p=1", lambda x: dmlgpu.lp_pooling(x, 2, p=1)),
-        ("max_pooling x.npy window_size=3,2 strides=2", lambda x: dmlgpu.max_pooling(x, (3, 2), strides=2)),
         (
-            "average_pooling x.npy window_size=3,3 padding=1:0,2",
-            lambda x: dmlgpu.average_pooling(x, (3, 3), padding=((1, 0), (2, 2))),
+            "average_pooling x.npy window_size=3,3 strides=2 padding=1:0,2",
+            lambda x: dmlgpu.average_pooling(x, (3, 3), strides=2, padding=((1, 0), (2, 2))),
         ),
     ],
 )
@@ -805,8 +687,8 @@ def test_stream_writes_and_prints_results(file, words, expected, any_cpu, capsys
     result = expected(np.load(file))
     assert main(["stream", *words.split(), "--output", "y.npy"]) == 0
     np.testing.assert_array_equal(np.load("y.npy"), result)
-    written, time = capsys.readouterr().out.splitlines()
-    assert written == f"y.npy: {result.dtype} {result.shape}"
+    line, time = capsys.readouterr().out.splitlines()
+    assert line == f"y.npy: {result.dtype} {result.shape}"
     assert re.fullmatch(r"read 46\.88 KiB in \d+\.\d s", time)
     assert main(["stream", *words.split(), "--chunk-mib", "1"]) == 0
     assert capsys.readouterr().out.startswith(f"{result}\n")
@@ -843,70 +725,59 @@ def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeyp
     monkeypatch.setattr(Chunked, "compute", compute)
     assert main(f"stream argmax x.npy axis=1 --chunk-mib 7 --device {driver.index}".split()) == 0
     assert isinstance(computed["_x"], np.memmap)
-    assert isinstance(computed["desc"], dmlgpu.ArgmaxOperatorDesc)
-    assert (computed["desc"].axes, computed["out"]) == ((1,), None)
-    assert computed["_chunk_bytes"] == 7 << 20
+    assert (computed["desc"].axes, computed["out"], computed["_chunk_bytes"]) == ((1,), None, 7 << 20)
     assert computed["device"].info == driver
     assert capsys.readouterr().out.startswith("3\n")
 
 
 def npy(header, version=1, content=bytes(64)):
-    """A .npy file with a header of one's own."""
+    """A .npy file with this header."""
     length = len(header).to_bytes(2 if version == 1 else 4, "little")
     return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + content
 
 
 HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4), }\n"
-NO_SHAPES = [
-    f"({'1, ' * 65})",
-    "(4, 5)",
-    "(-4, 4)",
-    f"({'9' * 30},)",
-    f"({1 << 62}, 4)",
-    f"({'9' * 5000},)",
-    f"{'-' * 5000}4",
-]
+NO_ARRAYS = {
+    "no-dimensions": npy(HEADER.replace("(4, 4)", "()")),
+    "too-many-elements": npy(HEADER.replace("(4, 4)", "(4, 5)")),
+    "negative-size": npy(HEADER.replace("(4, 4)", "(-4, 4)")),
+    "size-of-many-digits": npy(HEADER.replace("(4, 4)", f"({'9' * 5000},)")),
+    "overflow": npy(HEADER.replace("(4, 4)", f"({1 << 62}, 4)")),
+    "deep-expression": npy(HEADER.replace("(4, 4)", f"{'-' * 5000}4")),
+    "no-key": npy(HEADER.replace("(4, 4)", "{[]: 1}"), 3),
+    "empty-type": npy(HEADER.replace("'<f4'", "()")),
+    "type-with-a-syntax-error": npy(HEADER.replace("'<f4'", "'(1,f4'")),
+    "objects": npy(HEADER.replace("'<f4'", "'|O'")),
+    "no-end-of-the-header": npy(HEADER[:-3]),
+    "no-last-byte": npy(HEADER)[:-1],
+    "unknown-version": npy(HEADER, 9),
+    "empty": b"",
+}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (npy(HEADER.replace("(4, 4)", "()")), "an array without dimensions is not allowed; allowed are 1 or more"),
-        *((npy(HEADER.replace("(4, 4)", shape)), "") for shape in NO_SHAPES),
-        *((npy(HEADER.replace("'<f4'", descr)), "") for descr in ("()", "'(1,f4'", "'|O'")),
-        (npy(HEADER.replace("(4, 4)", "{[]: 1}"), 3), ""),
-        (npy(HEADER[:-3]), ""),
-        (npy(HEADER)[:-1], ""),
-        (npy(HEADER)[:40], ""),
-        (npy(HEADER, 9), ""),
-        (b"", ""),
-    ],
-)
-def test_files_that_are_no_arrays(any_cpu, file, capsys, content, message):
-    file.write_bytes(content)
+@pytest.mark.parametrize("name", NO_ARRAYS)
+def test_files_that_are_no_arrays(any_cpu, file, capsys, name):
+    file.write_bytes(NO_ARRAYS[name])
     assert main(["stream", "argmax", str(file)]) == 2
-    assert capsys.readouterr().err.startswith(f"dmlgpu: {file}: {message}")
+    text = "an array without dimensions is not allowed; allowed are 1 or more" if name == "no-dimensions" else ""
+    assert capsys.readouterr().err.startswith(f"dmlgpu: {file}: {text}")
 
 
-@pytest.mark.parametrize(
-    "x",
-    [np.zeros(3, [("a", "f4")]), np.array(["a"]), np.zeros(3, "m8[s]"), np.zeros((2,) * 9, "f4"), np.zeros(3, "V4")],
-)
+@pytest.mark.parametrize("x", [np.zeros(3, [("a", "f4")]), np.array(["a"]), np.zeros(3, "m8[s]"), np.zeros(3, "V4")])
 def test_arrays_that_no_operator_takes(any_cpu, file, capsys, x):
     np.save(file, x)
     assert main(["stream", "argmax", str(file)]) == 2
     assert re.match(r"dmlgpu: (ArgmaxOperatorDesc|TensorDesc)\.", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_other_headers_and_orders(any_cpu, file, capsys, version):
+def test_other_byte_orders_and_fortran_order(any_cpu, file, capsys):
     header = HEADER.replace("False", "True").replace("<", ">")
-    file.write_bytes(npy(header, version, np.arange(16, dtype=">f4").tobytes()))
+    file.write_bytes(npy(header, 3, np.arange(16, dtype=">f4").tobytes()))
     assert main(["stream", "argmax", str(file), "axis=0"]) == 0
     assert capsys.readouterr().out.startswith("[3 3 3 3]\n")
 
 
-def test_stream_writes_over_files_where_it_is_told_to(file, any_cpu, tmp_path, capsys, monkeypatch):
+def test_stream_overwrites_files_with_force(file, any_cpu, tmp_path, capsys, monkeypatch):
     output, other = tmp_path / "y.npy", tmp_path / "other.npy"
     other.write_text("another file")
     output.symlink_to(other)
@@ -914,16 +785,12 @@ def test_stream_writes_over_files_where_it_is_told_to(file, any_cpu, tmp_path, c
     assert main(arguments) == 2
     assert capsys.readouterr().err == f"dmlgpu: --output: '{output}' exists; overwrite it with --force\n"
     with monkeypatch.context() as broken:
-        broken.setattr(Chunked, "_elements", fail)
+        broken.setattr(Chunked, "_elements", raising(OSError("the disk is gone")))
         assert main([*arguments, "--force"]) == 2
     assert (output.read_text(), sorted(tmp_path.iterdir())) == ("another file", sorted([file, other, output]))
     assert main([*arguments, "--force"]) == 0
     np.testing.assert_array_equal(np.load(output), np.load(file).argmax(0))
     assert (other.read_text(), sorted(tmp_path.iterdir())) == ("another file", sorted([file, other, output]))
-
-
-def fail(*_):
-    raise OSError("the disk is gone")
 
 
 def test_stream_of_what_fits_no_memory_and_no_disk(any_cpu, tmp_path, monkeypatch, capsys):
