@@ -1,6 +1,6 @@
-"""What a driver refuses is an error of dmlgpu, frees all that was made, and the device works on.
+"""Calls of Vulkan that a driver refuses: dmlgpu raises an error and frees everything, and the device still works.
 
-A library between Kompute and the loader refuses it, whatever the driver is.
+A library between Kompute and the loader refuses the calls, on any driver.
 """
 
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.processes import output_of
 
-# Where the set-up put it.
+# Built by the set-up.
 SHIM = Path(sys.prefix) / "tests/refusals.so"
 
 PRELUDE = """
@@ -55,7 +55,7 @@ def run(program: str, driver, memory: str = "unified", **variables: str) -> list
 
 # VkResult
 NOT_READY, HOST_MEMORY, DEVICE_MEMORY, INITIALIZATION, LOST, MAP, OBJECTS = 1, -1, -2, -3, -4, -5, -10
-# With what each may fail: what only the opening of a device calls, what any submission needs, and what pipelines do.
+# Functions and their errors: those that open a device, those of any submission, and those of pipelines.
 OPENING = {"vkCreateInstance": INITIALIZATION, "vkCreateDevice": INITIALIZATION}
 SUBMITTING = {
     "vkCreateBuffer": DEVICE_MEMORY,
@@ -84,14 +84,15 @@ def error_for(result: int) -> str:
     return "OutOfMemoryError" if result in (HOST_MEMORY, DEVICE_MEMORY, OBJECTS) else "DeviceError"
 
 
-def check(lines: list[str], functions: dict[str, int], result: str) -> Counter[str]:
-    """How often each function was refused: an error each time, all was freed, and afterwards the result was right."""
+def check(lines: list[str], functions: dict[str, int], expected: str) -> Counter[str]:
+    """How often each function was refused: always with an error, nothing was leaked, and the next result was right."""
     refusals = Counter()
     for line in lines:
-        function, after, alive, again, said = line.split(maxsplit=4)
-        assert (alive, again) == ("0", result), line
-        assert said.startswith(f"{error_for(functions[function])}: ") or (after != "0" and said == result), line
-        refusals[function] += said != result
+        function, after, alive, next_result, result = line.split(maxsplit=4)
+        assert (alive, next_result) == ("0", expected), line
+        is_error = result.startswith(f"{error_for(functions[function])}: ")
+        assert is_error or (after != "0" and result == expected), line
+        refusals[function] += is_error
     assert refusals.keys() == functions.keys()
     return refusals
 
@@ -99,12 +100,12 @@ def check(lines: list[str], functions: dict[str, int], result: str) -> Counter[s
 def test_a_device_that_cannot_be_opened(driver):
     functions = OPENING | SUBMITTING
     program = f"""
-for function, result in {functions}.items():
+for function, error in {functions}.items():
     for after in range(3):
-        with refused(function, result, after):
-            said = outcome(lambda: Device(driver.index).close())
+        with refused(function, error, after):
+            result = outcome(lambda: Device(driver.index).close())
         gc.collect()
-        print(function, after, alive.value, outcome(lambda: Device(driver.index).close()), said)
+        print(function, after, alive.value, outcome(lambda: Device(driver.index).close()), result)
 """
     check(run(program, driver), functions, "None")
 
@@ -113,25 +114,25 @@ for function, result in {functions}.items():
 def test_every_nth_call_of_each_function_refused(driver, memory):
     functions = SUBMITTING | PIPELINES
     program = f"""
-for function, result in {functions}.items():
+for function, error in {functions}.items():
     for after in range(100):
         with opened_as(driver, **changes) as device:
-            with refused(function, result, after):
-                said = outcome(lambda: device.compile(desc)(x))
+            with refused(function, error, after):
+                result = outcome(lambda: device.compile(desc)(x))
             device.clear_cache()
-            again = outcome(lambda: device.compile(desc)(x))
+            next_result = outcome(lambda: device.compile(desc)(x))
         gc.collect()
-        print(function, after, alive.value, again, said)
-        if said == again:
+        print(function, after, alive.value, next_result, result)
+        if result == next_result:
             break
 """
     refusals = check(run(program, driver, memory), functions, "[[70000]]")
-    # One of each pass.
+    # A pipeline for each pass.
     assert refusals["vkCreateComputePipelines"] == 2
 
 
 @pytest.mark.parametrize("memory", ["unified", "staged"])
-def test_memory_that_is_refused_once_is_had_when_empty_buffers_are_freed(driver, memory):
+def test_memory_that_is_refused_once_is_allocated_after_empty_buffers_are_freed(driver, memory):
     program = """
 with opened_as(driver, **changes) as device:
     for after in range(4):
@@ -143,12 +144,12 @@ with opened_as(driver, **changes) as device:
 
 
 @pytest.mark.parametrize("memory", ["unified", "staged"])
-def test_a_batch_is_computed_when_what_was_refused_is_given(driver, memory):
+def test_a_refused_batch_is_computed_later(driver, memory):
     program = f"""
 with opened_as(driver, **changes) as device:
     operator, tensor = device.compile(desc), device.tensor(x)
-    # In unified memory both fill the buffer of 24 MiB: results need another one.
-    beside = device.tensor(np.zeros(23 << 20, np.uint8))
+    # In unified memory both tensors fill the buffer of 24 MiB, and results need another one.
+    large = device.tensor(np.zeros(23 << 20, np.uint8))
     for function, result in {SUBMITTING | PIPELINES}.items():
         device.clear_cache()
         with refused(function, result):
@@ -156,15 +157,15 @@ with opened_as(driver, **changes) as device:
                 with device.batch():
                     batch.results = [operator(tensor) for _ in range(3)]
             batch.results = []
-            said = outcome(batch)
-            again = [outcome(y.numpy) for y in batch.results]
-        print(said.partition(":")[0], again.count(said), *(outcome(y.numpy) for y in batch.results))
+            error = outcome(batch)
+            refusals = [outcome(y.numpy) for y in batch.results].count(error)
+        print(error.partition(":")[0], refusals, *(outcome(y.numpy) for y in batch.results))
 """
     for (function, result), line in zip((SUBMITTING | PIPELINES).items(), run(program, driver, memory), strict=True):
-        error, refused, *results = line.split()
-        # Without memory for the results there is no call.
+        error, refusals, *results = line.split()
+        # Calls whose results cannot be allocated are not made.
         assert (error, results) == (error_for(result), ["[[70000]]"] * len(results)), (function, line)
-        assert int(refused) == len(results)
+        assert int(refusals) == len(results)
 
 
 @pytest.mark.parametrize("memory", ["unified", "staged"])
@@ -189,7 +190,7 @@ print(alive.value)
 
 
 @pytest.mark.parametrize("discrete", [False, True])
-def test_a_gpus_fence_is_looked_at_before_a_thread_sleeps_on_it(driver, discrete):
+def test_a_thread_polls_the_fence_of_a_gpu_before_it_sleeps(driver, discrete):
     program = f"""
 for status in ({NOT_READY}, {LOST}):
     with opened_as(driver, **changes) as device:
@@ -249,25 +250,25 @@ with opened_as(driver, **changes) as device:
             stage, _, access, _, buffer = numbers
             assert (stage, access) in ((SHADER, SHADER_WRITE), (TRANSFER, TRANSFER_WRITE))
             visible[access].add(buffer)
-    # The status, and in staged memory the output.
+    # The status, and staged outputs.
     assert len(copied) == (1 if memory == "unified" else 2)
     assert visible[TRANSFER_WRITE] == copied
     assert len(visible[SHADER_WRITE]) == (memory == "unified")
 
 
 @pytest.mark.parametrize("memory", ["unified", "staged"])
-def test_what_the_host_sees_is_cached_where_it_can_be(driver, memory):
+def test_memory_of_the_host_is_cached_if_possible(driver, memory):
     program = """
 os.environ["UNCACHED"] = "1"
 with opened_as(driver, **changes) as device:
     device.tensor(x)
 """
     *flag, last = run(program, driver, memory)
-    # The status is staged: memory of the device, and then what the host sees.
+    # The status is staged: memory of the device, then memory of the host.
     assert [*flag[:2], last] == ["memory type 0", "memory type 1", "memory type 1"]
 
 
-def test_what_others_take_of_a_heap(driver):
+def test_memory_that_other_processes_use_is_not_allocated(driver):
     program = """
 for left in "", "1000", str(8 << 20):
     with opened_as(driver, **changes) as device:
