@@ -1,4 +1,4 @@
-"""Faults of devices and processes, each provoked in a process of its own: an exception or nothing, never a crash.
+"""Faults of devices and processes, each provoked in a separate process: an exception or nothing, never a crash.
 
 SwiftShader also runs the tests that depend on a driver: which device is opened, and how processes end and fork.
 """
@@ -33,7 +33,7 @@ chosen = devices()[index]
 changes = {"name": "another"}, {"uuid": "00" * 16}, {"max_group_size": 7}, {"index": 1 - index}, {"index": 99}
 for change in changes:
     dmlgpu.runtime.device.select = lambda selector: dataclasses.replace(chosen, **change)
-    print(says(Device))
+    print(outcome(Device))
 dmlgpu.runtime.device.select = lambda selector: chosen
 with Device() as device:
     print(device.compile(desc)(x).tolist())
@@ -69,7 +69,7 @@ class Kp:
             os.environ.update(before)
 dmlgpu.runtime.kompute_module.kompute = Kp
 other = "lvp" if "llvmpipe" in devices()[index].name else "swiftshader"
-print(says(Device, index))
+print(outcome(Device, index))
 """
     (error,) = run(PRELUDE + program, driver)
     assert error.startswith(f"DeviceError: device {driver.index} was {driver.name} with UUID ")
@@ -349,10 +349,10 @@ def read_in_a_batch():
         operator(tensor).numpy()
 call = dict(call=lambda: operator(-x), chained=lambda: operator(tensor), upload=lambda: device.tensor(x),
     download=computed.numpy, batch=batch, read_in_a_batch=read_in_a_batch)[where]
-print(says(call))
+print(outcome(call))
 lost = False
-print(device.is_open, len({says(use) for use in (call, tensor.numpy, lambda: operator(x), device.cache_info)}))
-print(says(tensor.numpy))
+print(device.is_open, len({outcome(use) for use in (call, tensor.numpy, lambda: operator(x), device.cache_info)}))
+print(outcome(tensor.numpy))
 device.close()
 with Device(index) as device:
     print(device.compile(desc)(x).tolist())
@@ -390,7 +390,7 @@ print(argmax(x, axis=1, keepdims=True).tolist())
 from dmlgpu.runtime.device import open_device
 first = open_device()
 kp.before = lambda: True
-print(says(argmax, x, 1))
+print(outcome(argmax, x, 1))
 kp.before = bool
 print(argmax(x, axis=1, keepdims=True).tolist(), open_device() is first)
 print(first)
@@ -415,11 +415,11 @@ if child == 0:
         lambda: argmax(x, device=device),
     )
     text = f"DeviceError: device {device.info.name} was opened in process {os.getppid()} and cannot be used in its fork"
-    print([str(says(use)).startswith(text) for use in uses], flush=True)
-    print(says(Device, index), flush=True)
-    print(says(devices), flush=True)
+    print([str(outcome(use)).startswith(text) for use in uses], flush=True)
+    print(outcome(Device, index), flush=True)
+    print(outcome(devices), flush=True)
     os.environ["DMLGPU_DEVICE"] = str(index)
-    print(says(argmax, x), flush=True)
+    print(outcome(argmax, x), flush=True)
     del tensor, operator
     device.close()
 else:
@@ -456,7 +456,7 @@ for driver in chosen.driver, "NVIDIA 580.159.04":
     print(opened - unused != set(), opened - kept == set(), flush=True)
 child = os.fork()
 if child == 0:
-    print(says(devices), flush=True)
+    print(outcome(devices), flush=True)
     os._exit(0)
 print(os.waitpid(child, 0)[1], len(devices()) > 0)
 """
@@ -496,7 +496,7 @@ thread.start()
 inside.wait()
 child = os.fork()
 if child == 0:
-    print(*(str(says(use)).partition("process")[0] for use in (devices, Device)), flush=True)
+    print(*(str(outcome(use)).partition("process")[0] for use in (devices, Device)), flush=True)
     sys.exit()
 status = os.waitpid(child, 0)[1]
 done.set()
@@ -521,7 +521,7 @@ def test_fork_while_another_thread_looks_for_devices(driver, what):
 # Spawned processes import the main module, which must be a file.
 PROCESSES = """
 def with_parents_device(_):
-    return str(says(operator, x)).partition(" was opened")[0]
+    return str(outcome(operator, x)).partition(" was opened")[0]
 
 def with_own_device(index):
     with Device(index) as device:
@@ -538,7 +538,7 @@ if __name__ == "__main__":
     for pool in pools("fork"):
         with pool:
             print(list(pool.map(with_parents_device, range(4))))
-            print(str(says(lambda: list(pool.map(with_own_device, [index])))).partition(":")[0])
+            print(str(outcome(lambda: list(pool.map(with_own_device, [index])))).partition(":")[0])
     for pool in pools("spawn"):
         with pool:
             print(list(pool.map(with_own_device, [index] * 4)))
@@ -661,7 +661,7 @@ import dmlgpu.runtime.tensor
 elements = dmlgpu.runtime.tensor.elements
 errors = []
 def closing(tensor_desc, memory):
-    errors.append(says(device.close))
+    errors.append(outcome(device.close))
     return elements(tensor_desc, memory)
 dmlgpu.runtime.tensor.elements = closing
 print(tensor.numpy().tolist(), errors)
@@ -670,10 +670,10 @@ class Closes:
         device.close()
         return x
 dmlgpu.runtime.tensor.elements = elements
-print(says(operator, Closes()))
+print(outcome(operator, Closes()))
 print(operator(x).tolist())
 device.close()
-print(says(operator, x))
+print(outcome(operator, x))
 """
 
 
@@ -702,7 +702,7 @@ for error in (ValueError("mine"), MemoryError("mine"), KeyboardInterrupt("mine")
             call(Raises(error))
         except BaseException as caught:
             assert caught is error, caught
-print(says(device.tensor, [[1, 2], [3]]).partition(":")[0], says(operator, object()).partition(":")[0])
+print(outcome(device.tensor, [[1, 2], [3]]).partition(":")[0], outcome(operator, object()).partition(":")[0])
 result, info = operator(x).tolist(), device.cache_info()
 print(result, (info.tensor_bytes, info.buffer_bytes) == before)
 """

@@ -63,7 +63,7 @@ WHILE_ANOTHER_CALLS = {
     "close": """
 device.close()
 thread.join()
-print(says(operator, x).endswith(" is closed"))
+print(outcome(operator, x).endswith(" is closed"))
 """,
     "garbage": """
 for _ in range(10):
@@ -94,7 +94,7 @@ for _ in range(10):
     inside.wait()
     child = os.fork()
     if child == 0:
-        assert " was opened in process " in says(operator, x)
+        assert " was opened in process " in outcome(operator, x)
         del tensor, big, reduce, operator
         gc.collect()
         sys.exit()

@@ -46,7 +46,7 @@ x = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
 desc = ArgmaxOperatorDesc(TensorDesc.of(x), TensorDesc(DataType.UINT32, (3, 1)), (1,))
 index = int(sys.argv[1])
 
-def says(call, *args):
+def outcome(call, *args):
     try:
         return call(*args)
     except Exception as error:
