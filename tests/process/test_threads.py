@@ -1,8 +1,8 @@
-"""Other threads of Python while one waits for a device: they run, and whatever they do, nothing crashes or hangs."""
+"""Other threads of Python while a thread waits for a device: they run, and nothing that they do crashes or hangs."""
 
 import pytest
 
-from tests.support.processes import OPENED, PLAIN, RESULT, run
+from tests.support.processes import OPENED, RESULT, run
 
 BUSY = (
     OPENED
@@ -43,7 +43,7 @@ def beat():
 threading.Thread(target=beat, daemon=True).start()
 for _ in range(20):
     reduce(big)
-# Beats in the longest calls, but for those that its begin and end let through.
+# Beats in the longest calls, without the first and the last millisecond.
 spans.sort(key=lambda span: span[0] - span[1])
 inner = [sum(begin + 0.001 < at < end - 0.001 for at in list(beats)) for begin, end in spans[:10]]
 print(sorted(inner)[5] > 0)
@@ -54,31 +54,11 @@ def test_other_threads_run(driver):
     assert run(BUSY + HEARTBEAT, driver) == [RESULT, "True"]
 
 
-def test_other_threads_wait_with_kp_as_it_is(driver):
-    kp = f"import os, sys; os.environ['DMLGPU_KOMPUTE'] = 'kp'; sys.path.insert(0, {str(PLAIN)!r})\n"
-    assert run(kp + BUSY + HEARTBEAT, driver) == [RESULT, "False"]
-
-
 WHILE_ANOTHER_CALLS = {
     "close": """
 device.close()
 thread.join()
 print(outcome(operator, x).endswith(" is closed"))
-""",
-    "garbage": """
-for _ in range(10):
-    dropped = [operator(device.tensor(x))]
-    dropped.append(dropped)
-    del dropped
-    gc.collect()
-print(thread.is_alive())
-""",
-    "clear": """
-for _ in range(10):
-    device.clear_cache()
-    inside.clear()
-    inside.wait()
-print(thread.is_alive())
 """,
     "another device": """
 for _ in range(3):
@@ -101,7 +81,6 @@ for _ in range(10):
     assert os.waitpid(child, 0)[1] == 0
 print(operator(x).tolist() == [[2], [2], [1]])
 """,
-    "exit": "print(True)",
     "exit of many threads": """
 for _ in range(4):
     threading.Thread(target=work, daemon=True).start()
