@@ -94,11 +94,11 @@ def run(driver, monkeypatch, capsys):
     monkeypatch.setattr(cli, "CASES", TINY)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def ran(*argv):
+    def run_main(*argv):
         code = cli.main(["--device", str(driver.index), "--rounds", "2", *map(str, argv)])
         return code, *capsys.readouterr()
 
-    return ran
+    return run_main
 
 
 @pytest.fixture
@@ -200,9 +200,9 @@ class OtherPeer(NumpyPeer):
         self.change, self.factor = change, 1 + error
 
     def contender(self, desc, *inputs):
-        made = super().contender(desc, *map(self.change, inputs))
+        right = super().contender(desc, *map(self.change, inputs))
         return replace(
-            made, outputs=lambda outputs: tuple(y * y.dtype.type(self.factor) for y in made.outputs(outputs))
+            right, outputs=lambda outputs: tuple(y * y.dtype.type(self.factor) for y in right.outputs(outputs))
         )
 
 

@@ -10,8 +10,8 @@ EXAMPLES = ROOT / "docs" / "examples"
 PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
-def shown() -> list[tuple[str, str]]:
-    """The programs that the page has a heading for, and the output below each."""
+def sections() -> list[tuple[str, str]]:
+    """The names of the programs on the page, with their output."""
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     section = r"^## \[(.+)\]\(\1\)\n(?:(?!##|```).*\n)*```text\n((?:(?!```).*\n)*)```$"
     return re.findall(section, page, re.MULTILINE)
@@ -19,12 +19,12 @@ def shown() -> list[tuple[str, str]]:
 
 def test_page_shows_every_program_once():
     assert PROGRAMS
-    assert sorted(name for name, _ in shown()) == PROGRAMS
+    assert sorted(name for name, _ in sections()) == PROGRAMS
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_prints_what_the_page_shows(driver, environment, name):
-    """On each device, in a process of its own."""
+    """On each device, in a separate process."""
     environment["DMLGPU_DEVICE"] = str(driver.index)
     program = (EXAMPLES / name).read_text(encoding="utf-8")
-    assert output_of(program, environment=environment) == dict(shown())[name]
+    assert output_of(program, environment=environment) == dict(sections())[name]

@@ -1,4 +1,4 @@
-"""Large arrays: what was wrong once, in processes of their own, and the short form of `python -m tests.large`."""
+"""Large arrays: faults of the past, in separate processes, and the short form of `python -m tests.large`."""
 
 import itertools
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from tests import large
 from tests.support.drivers import DRIVERS, set_drivers
 
-# Memory is filled before each call: what is not written shows.
+# The guards fill memory before each call, so that an element that is not written differs.
 PROGRAM = """
 import os
 import numpy as np
@@ -18,12 +18,12 @@ from dmlgpu import ReduceFunction
 from tests.support import guards
 guards.install()
 def device(cores):
-    # A device that is opened from here on has the plans of so many cores.
+    # Devices that are opened from now on have the plans of this number of cores.
     os.sched_getaffinity = lambda process: set(range(cores))
     return dmlgpu.Device()
 """
 
-# What each program says is what it asserts.
+# The programs assert the results.
 PROGRAMS = {
     "indices with gaps": """
 sizes = (2, 3, 1400, 900)
@@ -59,8 +59,8 @@ for cores in 1, 7:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_loops_of_large_arrays_come_to_their_end(environment, name):
-    """On lavapipe, which ends loops that turn too often; test_loops.py counts those of larger arrays."""
+def test_loops_of_large_arrays_end(environment, name):
+    """On lavapipe, which ends long loops early; test_loops.py counts the iterations of larger arrays."""
     set_drivers(environment.__setitem__, DRIVERS["lavapipe"])
     subprocess.run([sys.executable, "-c", PROGRAM + PROGRAMS[name]], env=environment, check=True)
 
