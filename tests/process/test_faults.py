@@ -1,27 +1,42 @@
-"""Faults of devices and processes, each provoked in a separate process: an exception or nothing, never a crash.
+"""Faults of devices and processes, most of them in separate processes: an exception or nothing, never a crash.
 
 SwiftShader also runs the tests that depend on a driver: which device is opened, and how processes end and fork.
 """
 
 import dataclasses
 import os
+import re
 import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from dmlgpu import ArgmaxOperatorDesc, DeviceTensor, OutOfMemoryError, TensorDesc
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    Device,
+    DeviceError,
+    DeviceLostError,
+    DeviceTensor,
+    OutOfMemoryError,
+    TensorDesc,
+    argmax,
+)
 from dmlgpu.lowering.limits import segment_sizes
 from dmlgpu.lowering.lower import lower
+from dmlgpu.runtime.device import open_device
 from dmlgpu.runtime.tuning import device_limits
 from dmlgpu.testing.cases import CASES, FLOAT32, UINT8, arg_desc
 from tests.support.drivers import opened_as
+from tests.support.errors import refuses
 from tests.support.plans import check_limits
 from tests.support.processes import OPENED, PRELUDE, RESULT, ROOT, run
 
 # Seconds that the threads of test_threads_with_mixed_operators compute.
 THREAD_SECONDS = float(os.environ.get("DMLGPU_TEST_THREAD_SECONDS", "3"))
+X = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
+ARGMAX = arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 3), [1])
+INDICES = [[2], [2], [1]]
 
 
 @pytest.mark.every_driver
@@ -325,39 +340,6 @@ def test_an_interrupt_anywhere_in_a_call_leaves_nothing_behind(driver):
 # Lost devices. If vkQueueSubmit or vkWaitForFences fails, Kompute's eval() returns without an error, and outputs keep
 # their old contents. It raises an error if it cannot create a fence.
 
-LOST = """
-from tests.support.kompute_seam import Seam
-def before():
-    if lost and how == "raises":
-        raise RuntimeError("vk::Device::createFence: ErrorDeviceLost")
-    return lost
-lost = False
-Seam().install().before = before
-if staged:
-    import dataclasses, dmlgpu.runtime.device
-    dmlgpu.runtime.device.select = lambda selector: dataclasses.replace(devices()[index], unified=False)
-device = Device(index)
-operator, tensor = device.compile(desc), device.tensor(x)
-assert operator(tensor).numpy().tolist() == [[2], [2], [1]]
-computed = operator(tensor)
-lost = True
-def batch():
-    with device.batch():
-        operator(tensor), operator(tensor)
-def read_in_a_batch():
-    with device.batch():
-        operator(tensor).numpy()
-call = dict(call=lambda: operator(-x), chained=lambda: operator(tensor), upload=lambda: device.tensor(x),
-    download=computed.numpy, batch=batch, read_in_a_batch=read_in_a_batch)[where]
-print(outcome(call))
-lost = False
-print(device.is_open, len({outcome(use) for use in (call, tensor.numpy, lambda: operator(x), device.cache_info)}))
-print(outcome(tensor.numpy))
-device.close()
-with Device(index) as device:
-    print(device.compile(desc)(x).tolist())
-"""
-
 
 @pytest.mark.parametrize(
     ("memory", "where", "how"),
@@ -373,32 +355,50 @@ with Device(index) as device:
         ("staged", "batch", "raises"),
     ],
 )
-def test_a_lost_device_is_an_error_and_a_new_one_works(driver, how, memory, where):
-    parameters = f"{how=}; {where=}; staged = {memory == 'staged'}"
-    first, state, later, result = run(PRELUDE + parameters + LOST, driver)
+def test_a_lost_device_is_an_error_and_a_new_one_works(driver, kp, how, memory, where):
     reason = "vk::Device::createFence: ErrorDeviceLost" if how == "raises" else "the driver did not run the submission"
-    assert first == later == f"DeviceLostError: device {driver.name} is lost and closed: {reason}; open a new Device"
-    assert (state, result) == ("False 1", RESULT)
+
+    def lose():
+        if how == "raises":
+            raise RuntimeError(reason)
+        return True
+
+    with opened_as(driver, **{"unified": False} if memory == "staged" else {}) as device:
+        operator, tensor = device.compile(ARGMAX), device.tensor(X)
+        computed = operator(tensor)
+
+        def batch():
+            with device.batch():
+                operator(tensor), operator(tensor)
+
+        def read_in_a_batch():
+            with device.batch():
+                operator(tensor).numpy()
+
+        calls = {"call": lambda: operator(-X), "chained": lambda: operator(tensor), "upload": lambda: device.tensor(X)}
+        calls |= {"download": computed.numpy, "batch": batch, "read_in_a_batch": read_in_a_batch}
+        message = f"^{re.escape(f'device {driver.name} is lost and closed: {reason}; open a new Device')}$"
+        kp.before = lose
+        refuses(message, calls[where], error=DeviceLostError)
+        kp.before = bool
+        assert not device.is_open
+        for use in calls[where], tensor.numpy, lambda: operator(X), device.cache_info:
+            refuses(message, use, error=DeviceLostError)
+    with Device(driver.index) as device:
+        assert device.compile(ARGMAX)(X).tolist() == INDICES
 
 
-def test_functions_open_a_new_default_device_after_the_last_was_lost(driver):
-    program = """
-from tests.support.kompute_seam import Seam
-kp = Seam().install()
-os.environ["DMLGPU_DEVICE"] = str(index)
-print(argmax(x, axis=1, keepdims=True).tolist())
-from dmlgpu.runtime.device import open_device
-first = open_device()
-kp.before = lambda: True
-print(outcome(argmax, x, 1))
-kp.before = bool
-print(argmax(x, axis=1, keepdims=True).tolist(), open_device() is first)
-print(first)
-"""
-    first, error, again, lost = run(PRELUDE + program, driver)
-    assert (first, again) == (RESULT, f"{RESULT} False")
-    assert lost == f"<dmlgpu.Device {driver.index}: {driver.name}, lost>"
-    assert error.startswith("DeviceLostError: ")
+def test_functions_open_a_new_default_device_after_the_last_was_lost(driver, kp, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+    monkeypatch.setattr("dmlgpu.runtime.device._devices", {})
+    lost = open_device()
+    kp.before = lambda: True
+    refuses("is lost and closed", argmax, X, 1, error=DeviceLostError)
+    kp.before = bool
+    assert argmax(X, 1, keepdims=True).tolist() == INDICES
+    with open_device() as device:
+        assert device is not lost
+    assert str(lost) == f"<dmlgpu.Device {driver.index}: {driver.name}, lost>"
 
 
 # Forks and new processes
@@ -655,58 +655,45 @@ def test_garbage_collection_in_any_order(driver):
     assert run(PRELUDE + ANY_ORDER, driver) == ["well"]
 
 
-CLOSED_IN_A_CALL = """
-import dmlgpu.runtime.tensor
-# A signal handler or a finalizer may run anywhere; here between looking at the device's memory and copying it.
-elements = dmlgpu.runtime.tensor.elements
-errors = []
-def closing(tensor_desc, memory):
-    errors.append(outcome(device.close))
-    return elements(tensor_desc, memory)
-dmlgpu.runtime.tensor.elements = closing
-print(tensor.numpy().tolist(), errors)
-class Closes:
+class Calling:
+    """An array whose conversion calls a function."""
+
+    def __init__(self, function):
+        self.function = function
+
     def __array__(self, dtype=None, copy=None):
-        device.close()
-        return x
-dmlgpu.runtime.tensor.elements = elements
-print(outcome(operator, Closes()))
-print(operator(x).tolist())
-device.close()
-print(outcome(operator, x))
-"""
+        self.function()
+        return X
 
 
-def test_no_device_is_closed_in_the_middle_of_its_own_call(driver):
-    error = f"DeviceError: device {driver.name} cannot be closed during a call"
-    assert run(OPENED + CLOSED_IN_A_CALL, driver) == [
-        RESULT,
-        f"{RESULT} {[error]}",
-        error,
-        RESULT,
-        f"DeviceError: device {driver.name} is closed",
-    ]
+def test_no_device_is_closed_in_the_middle_of_its_own_call(driver, monkeypatch):
+    """As a signal handler or a finalizer may do anywhere."""
+    error = f"^{re.escape(f'device {driver.name} cannot be closed during a call')}$"
+    with Device(driver.index) as device:
+        operator = device.compile(ARGMAX)
+        tensor = operator(device.tensor(X))
+        refuses(error, operator, Calling(device.close), error=DeviceError)
+        assert operator(X).tolist() == INDICES
+        # The device's memory was found, and is not yet copied.
+        monkeypatch.setattr("dmlgpu.runtime.tensor.elements", lambda *_: device.close())
+        refuses(error, tensor.numpy, error=DeviceError)
+        monkeypatch.undo()
+        assert tensor.numpy().tolist() == INDICES
 
 
-RAISING = """
-class Raises:
-    def __init__(self, error):
-        self.error = error
-    def __array__(self, dtype=None, copy=None):
-        raise self.error
-info = device.cache_info()
-before = info.tensor_bytes, info.buffer_bytes
-for error in (ValueError("mine"), MemoryError("mine"), KeyboardInterrupt("mine"), SystemExit("mine")):
-    for call in (operator, device.tensor, lambda x: argmax(x, device=device)):
-        try:
-            call(Raises(error))
-        except BaseException as caught:
-            assert caught is error, caught
-print(outcome(device.tensor, [[1, 2], [3]]).partition(":")[0], outcome(operator, object()).partition(":")[0])
-result, info = operator(x).tolist(), device.cache_info()
-print(result, (info.tensor_bytes, info.buffer_bytes) == before)
-"""
+@pytest.mark.parametrize("error", [ValueError, MemoryError, KeyboardInterrupt, SystemExit])
+def test_exceptions_in_a_call(driver, error):
+    def fail():
+        raise error("of the caller")
 
-
-def test_exceptions_in_a_call(driver):
-    assert run(OPENED + RAISING, driver) == [RESULT, "DescriptorError DescriptorError", f"{RESULT} True"]
+    with Device(driver.index) as device:
+        operator = device.compile(ARGMAX)
+        operator(X)
+        before = device.cache_info()
+        for call in operator, device.tensor, lambda x: argmax(x, device=device):
+            refuses("^of the caller$", call, Calling(fail), error=error)
+        refuses(r"^TensorDesc|^array", device.tensor, [[1, 2], [3]])
+        refuses(r"^ArgmaxOperatorDesc", operator, object())
+        assert operator(X).tolist() == INDICES
+        after = device.cache_info()
+        assert (after.tensor_bytes, after.buffer_bytes) == (before.tensor_bytes, before.buffer_bytes)
