@@ -149,7 +149,7 @@ def test_no_driver(environment, tmp_path, variable, is_folder):
 
 
 def test_no_driver_is_installed(monkeypatch):
-    """No machine without drivers can be made here: only the message is checked."""
+    """Only the message: the drivers of this machine stay installed."""
     for variable in "VK_DRIVER_FILES", "VK_ICD_FILENAMES":
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(drivers, "loader_messages", lambda: [("info", "Searching"), ("error", "Found no drivers!")])
@@ -162,7 +162,7 @@ def test_no_driver_is_installed(monkeypatch):
 
 
 def test_a_driver_that_implements_vulkan_in_part(environment, manifest):
-    """As MoltenVK does. The driver is Mesa's lavapipe."""
+    """As MoltenVK does; here Mesa's lavapipe says so."""
     content = json.loads(DRIVERS["lavapipe"].read_text())
     content["ICD"]["is_portability_driver"] = True
     environment["VK_DRIVER_FILES"] = str(manifest(content))

@@ -73,7 +73,7 @@ class Kp:
     def __getattr__(self, name):
         return getattr(opened, name)
     def Manager(self, index):
-        # As if a driver before this one had come.
+        # Kompute sees the other driver only.
         names = "VK_DRIVER_FILES", "VK_ICD_FILENAMES"
         before = {name: os.environ[name] for name in names}
         for name in names:
@@ -260,7 +260,7 @@ desc = ArgmaxOperatorDesc(TensorDesc.of(y), TensorDesc(DataType.UINT32, (1, 1)),
 operator, tensor = device.compile(desc), device.tensor(y)
 
 class Signal(int):
-    # No call of a function: Python would look for signals after it, not where the traced line does.
+    # An attribute, no call: after a call Python handles signals, but not always at the traced line.
     sent = property(_thread.interrupt_main)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -674,7 +674,7 @@ def test_no_device_is_closed_in_the_middle_of_its_own_call(driver, monkeypatch):
         tensor = operator(device.tensor(X))
         refuses(error, operator, Calling(device.close), error=DeviceError)
         assert operator(X).tolist() == INDICES
-        # The device's memory was found, and is not yet copied.
+        # `elements` reads the memory of the device.
         monkeypatch.setattr("dmlgpu.runtime.tensor.elements", lambda *_: device.close())
         refuses(error, tensor.numpy, error=DeviceError)
         monkeypatch.undo()
