@@ -1,4 +1,4 @@
-"""The devices that tests run on, opened once for all of them; support/drivers.py says which."""
+"""The devices of the tests, opened once for all of them; support/drivers.py chooses them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pytest_configure() -> None:
 
 
 def treat_as_gpus() -> None:
-    """Treats every device as a GPU with memory of its own: what tests expect of a CPU driver fails, as on a GPU."""
+    """Treats every device as a GPU with separate memory; tests of properties of CPU drivers fail, as on a GPU."""
     devices = dmlgpu.runtime.drivers._devices
 
     def as_gpus(vk: Any) -> tuple[dmlgpu.DeviceInfo, ...]:
@@ -43,15 +43,15 @@ def treat_as_gpus() -> None:
         return tuple(replace(info, **{**discrete(info), "max_group_count": info.max_group_count}) for info in infos)
 
     dmlgpu.runtime.drivers._devices = as_gpus
-    # What a driver says of its heaps is nothing of those that are made up.
+    # The driver's report on its heaps says nothing about pretended ones.
     dmlgpu.runtime.kompute._memory_left = lambda manager: []
 
 
 def bind_whole_buffers() -> None:
-    """Takes steps to depend on each other as soon as their buffers are the same.
+    """Makes steps depend on each other if they use the same buffer.
 
-    Kompute binds whole buffers, and the validation layer takes all of a binding for read or written: only then does it
-    have nothing to report.
+    Kompute binds whole buffers, and the validation layer treats all of a binding as read or written, so it would report
+    independent steps.
     """
     submissions = dmlgpu.runtime.kompute.submissions
 
@@ -80,15 +80,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_left_out(item: pytest.Item) -> bool:
-    """Whether lavapipe has run a test, and SwiftShader would find nothing new; or it alone could, and is not tested.
+    """Whether a test is not run: on SwiftShader because lavapipe runs it, or because its driver is not under test.
 
-    SwiftShader takes long to compile. It runs every kernel (`test_mappings.py`), every type (`test_hashes.py`), and
-    what its arithmetic, its atomics or its memory may do otherwise, all marked `every_driver`; no windows, axes,
-    tensors, limits or copies that the host plans for all drivers alike.
+    SwiftShader compiles slowly. It runs every kernel (`test_mappings.py`), every type (`test_hashes.py`), and tests
+    that depend on its arithmetic, atomics or memory, all marked `every_driver`; but not the windows, axes, tensors,
+    limits or copies that the host plans for all drivers alike.
     """
     params = item.callspec.params if hasattr(item, "callspec") else {}
     if params.get("driver") == "lavapipe" and "lavapipe" not in DRIVERS:
-        return True  # a test of its limits
+        return True  # a test of lavapipe's limits
     if params.get("driver") != "swiftshader" or "lavapipe" not in DRIVERS:
         return False
     if not item.get_closest_marker("every_driver"):
@@ -101,7 +101,7 @@ def is_left_out(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session", params=DRIVERS)
 def driver(request: pytest.FixtureRequest) -> dmlgpu.DeviceInfo:
-    """The device of each driver in turn, not opened."""
+    """The device of each driver, not opened."""
     manifest = DRIVERS[request.param]
     if manifest is None:
         pytest.fail(f"the Vulkan driver {request.param} was not found; install it: tests never skip a driver")
@@ -110,40 +110,40 @@ def driver(request: pytest.FixtureRequest) -> dmlgpu.DeviceInfo:
 
 @pytest.fixture(scope="session")
 def open_device() -> Iterator[Callable[..., dmlgpu.Device]]:
-    """Opens a device, or gives the one that was opened so before: tests that share devices share pipelines."""
+    """Opens a device, or returns the one that was opened with the same arguments, so that tests share pipelines."""
     with contextlib.ExitStack() as stack:
         yield functools.cache(lambda index, limits=None: stack.enter_context(dmlgpu.Device(index, limits=limits)))
 
 
 @pytest.fixture(scope="session")
 def device(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
-    """An open device of each driver in turn."""
+    """An open device of each driver."""
     return open_device(driver.index)
 
 
 @pytest.fixture(scope="session")
 def on_cpu(driver: dmlgpu.DeviceInfo) -> Iterator[dmlgpu.Device]:
-    """The device as if it were a CPU, whose tensors share buffers."""
+    """The device, treated as a CPU, whose tensors share buffers."""
     with opened_as(driver, **unified(driver)) as device:
         yield device
 
 
 @pytest.fixture(scope="session")
 def staged(driver: dmlgpu.DeviceInfo) -> Iterator[dmlgpu.Device]:
-    """The device as if it were a GPU with memory of its own."""
+    """The device, treated as a GPU with separate memory."""
     with opened_as(driver, **discrete(driver)) as device:
         yield device
 
 
 @pytest.fixture(scope="session")
 def lowered(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
-    """The same with limits lowered by hand."""
+    """The device with lowered limits."""
     return open_device(driver.index, LOWERED)
 
 
 @pytest.fixture(scope="session")
 def cooperating(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
-    """The same with the mapping of a GPU."""
+    """The device with the mapping of a GPU."""
     limits = replace(device_limits(driver), cooperating=True, group_count=16)
     return open_device(driver.index, replace(limits, simd_width=limits.invocations))
 
@@ -152,7 +152,7 @@ def cooperating(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Dev
 def mapped(
     request: pytest.FixtureRequest, driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]
 ) -> dmlgpu.Device:
-    """The device mapped as a CPU, as a GPU, and with split tensors."""
+    """The device with the mapping of a CPU, with that of a GPU, and with split tensors."""
     return open_device(driver.index, limits_of(driver, request.param))
 
 
@@ -164,13 +164,13 @@ def any_device(request: pytest.FixtureRequest, device: dmlgpu.Device, lowered: d
 
 @pytest.fixture
 def kp(monkeypatch: pytest.MonkeyPatch) -> Seam:
-    """What every device that is opened from now on asks of Kompute."""
+    """Counts the calls of Kompute by every device that is opened from now on."""
     return Seam().install(monkeypatch.setattr)
 
 
 @pytest.fixture
 def fresh(driver: dmlgpu.DeviceInfo, kp: Seam) -> Iterator[dmlgpu.Device]:
-    """A device that was just opened; what opening it took is not counted."""
+    """A device that was just opened; calls that opened it are not counted."""
     with dmlgpu.Device(driver.index) as device:
         kp.counts.clear()
         yield device
@@ -200,5 +200,5 @@ def either(request: pytest.FixtureRequest, driver: dmlgpu.DeviceInfo) -> Any:
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """The variables of this process, for another one."""
+    """A copy of the environment variables of this process, for another process."""
     return dict(os.environ)

@@ -49,7 +49,7 @@ def manifests(folders: list[Path], pattern: str) -> list[Path]:
 
 
 def find_drivers() -> dict[str, Path | None]:
-    """The manifest of every driver under test, by its name; None if there is none."""
+    """The manifest of every driver under test, by name; None if it was not found."""
     swiftshader = [
         manifest
         for manifest in manifests(BROWSER_FOLDERS + LOADER_FOLDERS, "vk_swiftshader_icd.json")
@@ -75,13 +75,13 @@ def find_drivers() -> dict[str, Path | None]:
 
 
 def set_drivers(setenv: Callable[[str, str], object], *drivers: Path | None) -> None:
-    """Restricts the Vulkan loader to these drivers; it looks when an instance is created."""
+    """Restricts the Vulkan loader to these drivers, from the next created instance on."""
     for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
         setenv(variable, os.pathsep.join(map(str, filter(None, drivers))))
 
 
 def device_of(manifest: Path) -> dmlgpu.DeviceInfo:
-    """A driver's device, the chosen or the best one, among those of all drivers."""
+    """A driver's device as `devices()` lists it: the chosen one, or the best."""
     with pytest.MonkeyPatch.context() as environment:
         set_drivers(environment.setenv, manifest)
         alone = select(os.environ.get("DMLGPU_TEST_DEVICE"))
@@ -93,7 +93,7 @@ DRIVERS = find_drivers()
 
 
 def use_drivers_under_test() -> None:
-    """Restricts this process to them, and clears the user's settings."""
+    """Restricts this process to the drivers under test, and clears the user's settings."""
     set_drivers(os.environ.__setitem__, *DRIVERS.values())
     for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY", "DMLGPU_LOG"):
         os.environ.pop(variable, None)
@@ -119,10 +119,9 @@ def opened_as(driver: dmlgpu.DeviceInfo, limits: Limits | None = None, **changes
 
 
 def discrete(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
-    """Changes that turn a device's description into that of a GPU with its own memory, in a heap that the host cannot
-    map.
+    """Changes of a device's description to that of a GPU whose memory the host cannot map.
 
-    Every tensor then has a buffer, and a staging copy, and plans are those of a GPU, but with fewer workgroups: each
+    Every tensor then has a buffer and a staging copy. Plans are those of a GPU, but with few workgroups, because each
     costs time on a CPU.
     """
     heap = driver.heaps[driver.device_heap]
@@ -137,10 +136,10 @@ def discrete(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
 
 
 def unified(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
-    """Changes that turn a device's description into that of a CPU, which maps all memory; none for a CPU driver."""
+    """Changes of a device's description to that of a CPU, which maps all memory; a CPU driver's stays the same."""
     return {"type": "cpu", "unified": True, "device_heap": driver.host_heap}
 
 
 def naming(library: object) -> dict[str, object]:
-    """The manifest of a driver in a library."""
+    """The content of the manifest of a driver in this library."""
     return {"file_format_version": "1.0.0", "ICD": {"library_path": str(library), "api_version": "1.3.0"}}

@@ -1,4 +1,4 @@
-"""Calls that raise errors."""
+"""A check of calls that raise errors."""
 
 import pytest
 
@@ -6,6 +6,6 @@ from dmlgpu import DescriptorError
 
 
 def refuses(words, function, /, *arguments, error=DescriptorError, **options):
-    """A call raises an error whose message has these words, a regular expression."""
+    """Checks that a call raises an error whose message matches `words`, a regular expression."""
     with pytest.raises(error, match=words):
         function(*arguments, **options)

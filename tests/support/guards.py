@@ -1,10 +1,10 @@
 """Guard words: every tensor in a shared buffer lies between bytes that nobody may write to.
 
-Memory is filled when it is allocated, so that unwritten bytes show: reused memory often has the
-results of a similar call.
+Memory is filled when it is allocated, so that tests see unwritten bytes: reused memory often has the results of a
+similar call.
 
-Installed for the whole suite. Tensors with their own buffers (devices whose memory the host cannot map), and tensors
-that would need a larger buffer than devices may create for several, are only filled.
+The whole suite runs with guards. Tensors with separate buffers (on devices whose memory the host cannot map), and
+tensors that would need a larger buffer than a shared one, are only filled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dmlgpu.runtime.memory import ALIGNMENT, Allocator, Buffer, Slice
 # A pattern that no operator writes by chance, and in which adjacent bytes differ.
 _GUARD = (np.arange(ALIGNMENT, dtype=np.uint16) * 89 + 0xA5).astype(np.uint8)
 _PLACES = np.arange(ALIGNMENT)
-# As an index far after all elements of a test; as a float a small number that is not 0.
+# An index of these bytes is far beyond all elements of a test; a float is a small number that is not 0.
 _FILL = 0xA5
 
 _allocators: weakref.WeakKeyDictionary[Kompute, weakref.WeakSet[GuardedAllocator]] = weakref.WeakKeyDictionary()
@@ -75,7 +75,7 @@ class GuardedAllocator(Allocator[KpBuffer]):
 
     @staticmethod
     def _guards(buffer: Buffer[KpBuffer], parts: list[_Guarded]) -> tuple[Bytes, Any, Any]:
-        """A buffer as blocks of bytes, the numbers of those with guards, and where in them a guard begins."""
+        """A buffer as blocks of bytes, the numbers of the blocks with guards, and the place of a guard in each."""
         blocks = buffer.handle.view[: buffer.size // ALIGNMENT * ALIGNMENT].reshape(-1, ALIGNMENT)
         before = [(part.offset // ALIGNMENT - 1, 0) for part in parts]
         around = [divmod(part.offset + part.size, ALIGNMENT) for part in parts]
@@ -88,8 +88,8 @@ class GuardedAllocator(Allocator[KpBuffer]):
         parts: dict[Buffer[KpBuffer], list[_Guarded]] = {}
         for part in self._guarded:
             parts.setdefault(part.buffer, []).append(part)
-        for buffer, here in parts.items():
-            blocks, offsets, begins = self._guards(buffer, here)
+        for buffer, slices in parts.items():
+            blocks, offsets, begins = self._guards(buffer, slices)
             wrong = (blocks[offsets] != _GUARD) & (begins <= _PLACES)
             if wrong.any():
                 i, place = np.argwhere(wrong)[0]

@@ -1,4 +1,4 @@
-"""The number of loop iterations that llvmpipe counts for a dispatch, by its own counter.
+"""The number of loop iterations of a dispatch, by llvmpipe's counter.
 
 llvmpipe has one counter for all loops of the invocations of a SIMD vector, and ends every loop when it is used up
 (`Limits.invocation_loads`). Therefore an endless loop, after all code of a module, iterates as often as the counter
@@ -8,7 +8,7 @@ allows:
             while (count < 2 * MOST) ++count     as often as is left
             least = min(least, count)            of all invocations
 
-It is inserted into the installed modules: drivers compile those.
+The loop is inserted into the installed modules, because drivers compile those.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Between dmlgpu and Kompute: counts the calls of Kompute, and makes them fail if a test wants it.
+"""A module between dmlgpu and Kompute that counts the calls of Kompute, and makes them fail for tests.
 
-It replaces the result of `kompute_module.kompute()`, so tests do not depend on how dmlgpu uses it.
+It replaces the result of `kompute_module.kompute()`, so tests do not depend on dmlgpu's use of Kompute.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dmlgpu.runtime import kompute_module
 
 
 class Seam:
-    """Kompute's module. Attributes that are not replaced here are those of the real one."""
+    """Kompute's module. It has the attributes of the real module, some of which are replaced here."""
 
     def __init__(self) -> None:
         self._kp = kompute_module.kompute()
@@ -53,7 +53,7 @@ class Seam:
         return self._copy(self._kp.OpTensorSyncLocal(buffers), buffers)
 
     def _copy(self, operation: Any, buffers: list[Any]) -> Any:
-        # A buffer that is not staged is not copied, only made visible.
+        # A buffer without a staging copy only becomes visible.
         self._copied[operation] = sum(buffer.tensor_type() == self._kp.TensorTypes.device for buffer in buffers)
         return operation
 

@@ -1,4 +1,4 @@
-"""All bytes of an operator's tensors, also between and around elements."""
+"""Checks of all bytes of an operator's tensors, also those between and around elements."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from dmlgpu.testing.fills import arranged, ties
 
 
 def laid_out(array, tensor: TensorDesc, buffer):
-    """The buffer after an array's elements were written to their places in a tensor."""
+    """A copy of the buffer in which an array's elements are at the addresses of a tensor."""
     size = tensor.data_type.bits // 8
     places = sum(
         (np.arange(n) * stride).reshape(-1, *[1] * (tensor.rank - 1 - dim))
@@ -21,7 +21,7 @@ def laid_out(array, tensor: TensorDesc, buffer):
 
 
 def guard(size: int):
-    """Bytes that no result has by chance."""
+    """Random bytes that no result has by chance."""
     return np.random.default_rng(size).integers(0x80, 0x100, size).astype(np.uint8)
 
 

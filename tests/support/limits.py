@@ -11,8 +11,7 @@ import dmlgpu
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.tuning import device_limits
 
-# So low that small tensors lie in many segments, and need several ranges, pieces and partials; and of a driver that
-# gathers.
+# Limits so low that small tensors need many segments, ranges, parts and partials; the driver gathers.
 LOWERED = Limits(
     segment_bytes=256,
     group_size=32,
@@ -28,7 +27,7 @@ MAPPINGS = ("CPU", *CORES, "GPU", "split")
 
 
 def limits_of(info: dmlgpu.DeviceInfo, mapping: str) -> Limits:
-    """Limits of a device with the mapping of a CPU or of a GPU, whatever its type, or so low that tensors are split."""
+    """Limits of a device with the mapping of a CPU or of a GPU, whatever its type, or limits that split tensors."""
     if mapping == "split":
         return LOWERED
     if mapping == "GPU":
@@ -57,7 +56,7 @@ PLANNED = {
 }
 
 
-# Separable passes: of whole planes, in ranges of some outputs, and over several segments.
+# Limits with which separable passes compute whole planes, ranges of some outputs, or planes in several segments.
 by_ranges = pytest.mark.parametrize(
     ("changes", "dtype"),
     [({}, np.float32), ({"temporary_bytes": 4096}, np.float16), ({"segment_bytes": 2048}, np.float32)],
@@ -66,6 +65,6 @@ by_ranges = pytest.mark.parametrize(
 
 
 def gpu_of_eight(driver, open_device, **changes):
-    """The mapping of a GPU that eight invocations keep busy, so that tiles of 32 bits have eight outputs."""
+    """A device with the mapping of a GPU that eight invocations keep busy: tiles of 32 bits have eight outputs."""
     few = {"group_size": 8, "group_count": 4, "simd_width": 32, "cooperating": True}
     return open_device(driver.index, dataclasses.replace(device_limits(driver), **few | changes))

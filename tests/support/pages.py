@@ -24,7 +24,7 @@ BLOCKS = [
 def run_block(page, line, block):
     namespace = {"__name__": "readme"}
     if ">>>" not in block:
-        # So many newlines before it that tracebacks have the page's line numbers.
+        # With newlines before it, so that tracebacks have the page's line numbers.
         exec(compile("\n" * (line - 1) + block, page, "exec"), namespace)
         return
     test = doctest.DocTestParser().get_doctest(block, namespace, f"line {line}", page, line - 1)

@@ -31,7 +31,7 @@ OF_GATHERS = r"pool_separable_columns_words_"
 
 @functools.cache
 def modules_of(case: Case, limits: Limits) -> frozenset[str]:
-    """The modules of a case's plan, and where they read vectors, or several vectors."""
+    """The modules of a case's plan, with the suffix `_vectors` if they read vectors."""
     shaders = {dispatch.shader for dispatch in case.plan(limits).dispatches}
     return frozenset(shader.module + "_vectors" * reads_vectors(shader.constants) for shader in shaders)
 
@@ -46,7 +46,7 @@ EXTREMUM = "EXTREMUM"
 
 @functools.cache
 def modules_in(case: Case, mapping: str) -> frozenset[str]:
-    """The modules of a case; none where tensors are split so often that more than 150 dispatches would be planned."""
+    """The modules of a case; none if split tensors would need more than 150 dispatches."""
     with contextlib.suppress(DescriptorError):
         return modules_of(case, dataclasses.replace(LIMITS[mapping], dispatch_count=150))
     return frozenset()
@@ -54,7 +54,7 @@ def modules_in(case: Case, mapping: str) -> frozenset[str]:
 
 @functools.cache
 def modules_with_types(mapping: str) -> frozenset[str]:
-    """The modules that chosen cases run with every type: each in one mapping, as types are the same in all of them."""
+    """The modules that chosen cases run with every type; each in one mapping, because types do not depend on it."""
     if mapping in CORES:
         return frozenset()
     modules = frozenset[str]().union(*(modules_in(case, mapping) for case in candidates(mapping)))
@@ -82,7 +82,7 @@ def first_of_each(covers: Callable[[Case], set[Any]], cases: Sequence[Case] = CA
 
 @functools.cache
 def candidates(mapping: str) -> Sequence[Case]:
-    """The cases to choose from: of split tensors, whose plans are long, the first and the smallest that cover a CPU."""
+    """The cases to choose from; for split tensors, whose plans are long, the first and smallest that cover a CPU."""
     if mapping != "split":
         return CASES
     by_size = sorted(CASES, key=lambda case: sum(x.size_in_bytes for x in (*case.desc.inputs, *case.desc.outputs)))
@@ -91,12 +91,12 @@ def candidates(mapping: str) -> Sequence[Case]:
 
 @functools.cache
 def chosen(mapping: str) -> list[Case]:
-    """Few cases whose plans, for each mapping, have every operator and kernel; those of a CPU, with every type."""
+    """Few cases whose plans for this mapping have every operator and kernel; for a CPU, also with every type."""
     return first_of_each(lambda case: covered(case, mapping), candidates(mapping))
 
 
 def of_operator(operator: str, cases: list[Case]) -> list[Case]:
-    """The cases of an operator; there must be some."""
+    """The cases of an operator, at least one."""
     chosen = [case for case in cases if case.operator == operator]
     assert chosen
     return chosen
@@ -161,10 +161,10 @@ def tiles_of(dispatch: Dispatch) -> int:
 
 
 def check_pass(dispatch: Dispatch, limits: Limits) -> None:
-    """A dispatch loads no more elements than it should, and an invocation no more than `loads`."""
+    """A dispatch of pool_separable keeps to the limit of elements, and an invocation to `loads`."""
     constants, push = dispatch.shader.constants, dispatch.push
     items = min(push["most_items"], tiles_of(dispatch) - push["first_item"])
-    # Gradients are a stride apart: some windows have one more than others.
+    # Gradients are a stride apart, so some windows have one more than others.
     apart = constants.get("base_dilation", 1)
     fewest, most = push["window_size"] // apart, -(-push["window_size"] // apart)
     loads = constants["tile"] if constants["copies"] else most + (constants["tile"] - 1) * constants["step"]
@@ -184,7 +184,7 @@ def inside(window: Sequence[int], size: Sequence[int], dilation: Sequence[int]) 
 
 
 def check_work(plan: Plan, limits: Limits) -> None:
-    """No dispatch loads many more elements than it should, for a range of 64 outputs at least."""
+    """No dispatch exceeds the limit of elements by much; a range of 64 outputs is always allowed."""
     for dispatch in plan.dispatches:
         push, least = dispatch.push, 64
         if "spacing" in push:
@@ -257,7 +257,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
 
 
 def check_partials(plan: Plan, limits: Limits) -> None:
-    """Partials of several outputs keep to their limit and fit a buffer; those of one output may need more.
+    """Partials of several outputs keep to their limit and fit a buffer; one output may need more.
 
     The dispatches of a range write consecutive partials from 0 on, and the second pass reads them all.
     """
@@ -450,8 +450,8 @@ def check_scattered(plan: Plan, outputs: int) -> None:
                 continue  # it marks nothing that a later step reads
             step = dispatch.shader.module, constants.get("write")
             steps[step].add((push["first_element"], push["first_output"], pairs))
-    for looked in steps.values():
-        assert sum(pairs for _, _, pairs in looked) == plan.desc.inputs[0].element_count * outputs
+    for ranges in steps.values():
+        assert sum(pairs for _, _, pairs in ranges) == plan.desc.inputs[0].element_count * outputs
 
 
 def steps_between_vectors(dispatch: Dispatch) -> list[int]:
@@ -485,7 +485,7 @@ def steps_between_vectors(dispatch: Dispatch) -> list[int]:
 
 
 def check_alignment(plan: Plan) -> None:
-    """If a kernel assumes that vectors begin at multiples of 16 bytes, they do, and are whole."""
+    """Vectors are whole and begin at multiples of 16 bytes, if the kernel assumes it."""
     for dispatch in plan.dispatches:
         if dispatch.shader.constants["aligned"]:
             vector = 128 // dispatch.shader.bits

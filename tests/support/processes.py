@@ -1,4 +1,4 @@
-"""Programs in separate processes, where they can break nothing else."""
+"""Programs in separate processes, where faults do not affect other tests."""
 
 import re
 import subprocess
@@ -17,15 +17,15 @@ def output_of(
     timeout: float = 60,
     errors: str = "",
 ) -> str:
-    """The output of a Python program; it must exit with 0, and write nothing unexpected to stderr.
+    """The output of a Python program, which must exit with 0 and write nothing unexpected to stderr.
 
     Args:
-        program: its text.
-        arguments: the program's arguments.
-        environment: its variables; None: those of this process.
-        options: the interpreter's options.
+        program: the text of the program.
+        arguments: arguments of the program.
+        environment: environment variables; None: those of this process.
+        options: options of the interpreter.
         timeout: seconds.
-        errors: a pattern of all that it may write to stderr.
+        errors: a pattern that all output to stderr must match.
     """
     command = [sys.executable, *options, "-c", program, *arguments]
     finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
@@ -34,7 +34,7 @@ def output_of(
     return finished.stdout
 
 
-# The original kp, where the set-up put it.
+# The folder in which the set-up installed the original kp.
 PLAIN = Path(sys.prefix) / "tests"
 PRELUDE = """
 import concurrent.futures, contextlib, gc, multiprocessing, os, signal, sys, threading, time
@@ -67,7 +67,7 @@ RESULT = "[[2], [2], [1]]"
 
 
 def run(program: str, driver, timeout: float = 60) -> list[str]:
-    """The lines that a program prints in a separate process; it must exit with 0, and write nothing to stderr."""
+    """The lines that a program prints; it must exit with 0, and write nothing to stderr."""
     # Python 3.12 warns of forks of processes with threads.
     options = ("-W", "ignore::DeprecationWarning")
     return output_of(program, str(driver.index), options=options, timeout=timeout).splitlines()
