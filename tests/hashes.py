@@ -1,8 +1,8 @@
-"""The bits of results, as hashes: one for every operator, type, driver and mapping.
+"""Hashes of the bits of results, for every operator, type, driver and mapping.
 
     python -m tests.hashes
 
-prints the table that docs/reliability.md holds. Inputs come from SHAKE-128, which gives the same bits for ever.
+prints the table of docs/reliability.md. Inputs are bits of SHAKE-128, which are always the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dmlgpu.testing.fills import arranged
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 from tests.support.limits import MAPPINGS, limits_of
 
-# Long rows, columns, and strided tensors; options are left out where an operator lacks them.
+# Long rows, columns, and strided tensors; operators ignore options that they lack.
 _REDUCTIONS = (
     Sample((3, 2500), {"axes": (1,), "output_data_type": UINT32}),
     Sample((40, 36), {"axes": (0,), "output_data_type": UINT64, "axis_direction": DECREASING}),
@@ -61,19 +61,19 @@ def descs(operator: Operator, data_type: DataType) -> tuple[OperatorDesc, ...]:
 
 
 def exact_types(operator: Operator) -> list[tuple[DataType, ExecutionFlags]]:
-    """The types of which results are the same bits everywhere, and the flag with which they are."""
-    found = []
+    """The types whose results have the same bits everywhere, and the flag that this needs."""
+    types = []
     for data_type in operator.data_types:
         desc = operator.on(operator.samples[0], data_type)
         if is_exact(desc):
-            found.append((data_type, ExecutionFlags.NONE))
+            types.append((data_type, ExecutionFlags.NONE))
         elif sums_can_be_exact(desc):
-            found.append((data_type, ExecutionFlags.EXACT_SUMS))
-    return found
+            types.append((data_type, ExecutionFlags.EXACT_SUMS))
+    return types
 
 
 def same_bits(dtype: np.dtype[Any], count: int) -> Array:
-    """Any bits; every other element repeats one of eight, so that many are equal."""
+    """Any bits; every second element repeats one of eight, so that many are equal."""
     x = np.frombuffer(hashlib.shake_128(dtype.name.encode()).digest(count * dtype.itemsize), dtype).copy()
     x[8::2] = x[np.arange(len(x[8::2])) % 8]
     return x
@@ -88,7 +88,7 @@ def hash_of(outputs: Iterable[Array]) -> str:
 
 
 def finite(dtype: np.dtype[Any], count: int) -> Array:
-    """The same bits, with 1 for NaN and infinities."""
+    """`same_bits`, with 1 instead of NaN and infinities."""
     x = same_bits(dtype, count)
     return np.where(np.isfinite(x), x, dtype.type(1))
 

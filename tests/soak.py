@@ -1,9 +1,9 @@
-"""Calls in one process, many and mixed: what is held afterwards must be what was held after the first of them.
+"""Many mixed calls in one process, which must not hold more and more memory, pipelines or files.
 
     python -m tests.soak CALLS [DRIVER]
 
-On a driver, or on all under test one after the other: results are compared with the oracle's; resident memory, the
-buffers and pipelines of the device, and open files must be within 1 % of what they were after the first 1,000 calls.
+Runs on a driver, or on all drivers under test one after the other. Results are compared with the oracle's. At the end,
+resident memory, the device's buffers and pipelines, and open files must be within 1 % of those after 1,000 calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dmlgpu.testing.cases import CASES, Case
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 
 WARM_UP = 1000
-# So many cases that every one has been called several times in the first 1,000 calls.
+# Number of cases: few enough that the first 1,000 calls run each of them several times.
 OPERATORS = 60
 
 Call = Callable[[Device, Case, tuple[Array, ...]], Any]
@@ -60,7 +60,7 @@ CALLS: tuple[Call, ...] = (with_arrays, with_tensors, in_a_batch, after_an_error
 
 
 def arrays(result: Any) -> tuple[bytes, ...]:
-    """The bits of what a call returned."""
+    """The bits of the results of a call."""
     outputs = result if isinstance(result, tuple) else (result,)
     return tuple((x.numpy() if isinstance(x, dmlgpu.DeviceTensor) else x).tobytes() for x in outputs)
 
@@ -74,7 +74,7 @@ def mixed_calls(device: Device, count: int) -> Iterator[None]:
         arrays(dmlgpu.verify(case.desc, *x, flags=case.flags, device=device))
         for case, x in zip(cases, inputs, strict=True)
     ]
-    # Every call of every case first; then as it comes.
+    # First every call of every case, then random ones.
     ways = [*itertools.product(range(OPERATORS), CALLS)]
     for i in range(count):
         which, call = ways[i] if i < len(ways) else numbers.choice(ways)
@@ -82,10 +82,10 @@ def mixed_calls(device: Device, count: int) -> Iterator[None]:
         yield
 
 
-def held(device: Device) -> dict[str, int]:
-    """What this process holds: memory in KiB, and counts."""
+def resources(device: Device) -> dict[str, int]:
+    """Memory of this process in KiB, and numbers of other resources."""
     gc.collect()
-    # glibc keeps what was freed.
+    # glibc keeps freed memory.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)
@@ -102,14 +102,14 @@ def held(device: Device) -> dict[str, int]:
 
 
 def soak(device: Device, count: int) -> bool:
-    """Prints what was held after the warm-up and at the end; whether they are the same within 1 %."""
+    """Prints the resources after the warm-up and at the end; returns whether they agree within 1 %."""
     calls = mixed_calls(device, count)
     begin = time.monotonic()
     for _ in itertools.islice(calls, WARM_UP):
         pass
-    before = held(device)
+    before = resources(device)
     done = WARM_UP + sum(1 for _ in calls)
-    after = held(device)
+    after = resources(device)
     print(f"{device.info.driver}: {done} calls in {time.monotonic() - begin:.0f} s")
     for name, number in after.items():
         print(f"  {name}: {before[name]} after {WARM_UP} calls, {number} at the end")

@@ -2,9 +2,9 @@
 
     python -m tests.validation core|sync|gpu|core,sync|... [PYTEST ARGUMENTS]
 
-core: the rules of Vulkan's functions. sync: hazards between what a submission reads and writes. gpu: shaders that
-check their own accesses to buffers. Fails where a test fails, where the layer has anything to say that is not a known
-fault of kp itself, or where it does not report what a control does wrong on each driver.
+core: the rules of Vulkan's functions. sync: hazards between reads and writes of a submission. gpu: shaders check their
+accesses to buffers. Fails if a test fails, if the layer reports anything but known faults of kp, or if the layer does
+not report the fault of a control program on each driver.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WITHOUT_CORE = "khronos_validation.disables = VK_VALIDATION_FEATURE_DISABLE_CORE
 # Messages that are faults of kp 0.9.0 itself, as (identifier, why it is harmless). dmlgpu meets none at present.
 KNOWN_FAULTS: dict[str, str] = {}
 
-# What the controls need: a kernel that adds 1 to elements from a given one on.
+# The kernel of the control programs adds 1 to elements from `first` on.
 SHADER = """\
 #version 450
 layout(local_size_x = 64) in;
@@ -60,11 +60,11 @@ sequence.eval()
 
 @dataclass(frozen=True)
 class Mode:
-    """A mode of the layer, and a control: what it must report, of dispatches that begin at these elements."""
+    """A mode of the layer, and a control program whose dispatches begin at the elements `firsts`."""
 
     enables: tuple[str, ...]
     messages: tuple[str, ...]
-    """One of these must be reported: 1.3.239 and 1.4.309 name them differently."""
+    """The layer must report one of these: 1.3.239 and 1.4.309 name them differently."""
     firsts: tuple[int, ...] = ()
     groups: int = 1
     """Workgroups of a dispatch."""
@@ -83,27 +83,27 @@ MODES = {
 
 
 def settings(modes: list[str]) -> str:
-    """The layer's settings for some modes, but for where it writes."""
+    """The layer's settings for some modes; the name of the log is still to be inserted."""
     enables = [f"VK_VALIDATION_FEATURE_ENABLE_{name}_EXT" for mode in modes for name in MODES[mode].enables]
     text = "" if "core" in modes else WITHOUT_CORE
     return SETTINGS + text + (f"khronos_validation.enables = {','.join(enables)}\n" if enables else "")
 
 
 def identifiers(log: Path) -> dict[str, str]:
-    """Every message of a log: its identifier, and the first text that it came with."""
-    found: dict[str, str] = {}
+    """The first text of every message of a log, by identifier."""
+    texts: dict[str, str] = {}
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     for line, after in itertools.pairwise([*lines, ""]):
         if match := re.match(r"(\S+?)\((?:ERROR|WARN|PERF|INFO).*?\): (.*)", line):
-            found.setdefault(match[1], match[2])
-        # As 1.4.309 writes it.
+            texts.setdefault(match[1], match[2])
+        # The format of 1.4.309.
         elif match := re.match(r"Validation [\w ]+: \[ (\S+) \] \| MessageID", line):
-            found.setdefault(match[1], after)
-    return found
+            texts.setdefault(match[1], after)
+    return texts
 
 
 def run(folder: Path, modes: list[str], command: list[str], **variables: str) -> tuple[int, dict[str, str]]:
-    """Runs a command under the layer; its exit code and the layer's messages."""
+    """Runs a command under the layer; returns its exit code and the layer's messages."""
     folder.mkdir()
     (folder / "vk_layer_settings.txt").write_text(settings(modes).format(log=folder / "log.txt"))
     variables |= {"VK_INSTANCE_LAYERS": LAYER, "VK_LAYER_SETTINGS_PATH": str(folder)}
@@ -112,23 +112,24 @@ def run(folder: Path, modes: list[str], command: list[str], **variables: str) ->
     environment = {**os.environ, **variables}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(done.stdout, flush=True)
-    found = [identifiers(log) for log in folder.rglob("log.txt")]
-    return done.returncode, {name: text for messages in found for name, text in messages.items()}
+    logs = [identifiers(log) for log in folder.rglob("log.txt")]
+    return done.returncode, {name: text for messages in logs for name, text in messages.items()}
 
 
 def pytest_configure(config: Any) -> None:
-    """Gives each process of pytest-xdist a log of its own: the layer empties a log when it opens it."""
+    """Sets a separate log for each process of pytest-xdist, because the layer empties a log when it opens it."""
     if worker := getattr(config, "workerinput", {}).get("workerid"):
         shared = Path(os.environ["VK_LAYER_SETTINGS_PATH"])
-        own = shared / worker
-        own.mkdir()
+        separate = shared / worker
+        separate.mkdir()
         text = (shared / "vk_layer_settings.txt").read_text()
-        (own / "vk_layer_settings.txt").write_text(text.replace(str(shared / "log.txt"), str(own / "log.txt")))
-        os.environ["VK_LAYER_SETTINGS_PATH"] = str(own)
+        text = text.replace(str(shared / "log.txt"), str(separate / "log.txt"))
+        (separate / "vk_layer_settings.txt").write_text(text)
+        os.environ["VK_LAYER_SETTINGS_PATH"] = str(separate)
 
 
 def listens(folder: Path, modes: list[str], control: Mode, manifest: Path) -> bool:
-    """Whether the layer reports on a driver what a control does wrong."""
+    """Whether the layer reports the fault of a control program on a driver."""
     folder.mkdir()
     shader = folder / "control.spv"
     source = folder / "control.comp"

@@ -1,9 +1,10 @@
-"""Computes random operators on the drivers under test, for as long as asked.
+"""Computes random operators on the drivers under test.
 
     python -m tests.fuzz MINUTES
 
-Every valid operator must give the oracle's result, bit for bit, and write nothing beside it; every invalid one a
-DescriptorError that names a field. The first failure ends the run; it is printed as Python, made as simple as it gets.
+The results of valid operators must be those of the oracle, bit for bit, and the bytes around them must stay; an invalid
+operator must raise a DescriptorError that names a field. The first failure is simplified, printed as Python, and ends
+the run.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ from tests.support import guards
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 from tests.support.layouts import check_all_bytes
 
-# Cases of a round. It has one device, one kind of operator and one type, which take few pipelines: these take the time.
+# Cases of a round. A round has one device, one kind of operator and one type, because pipelines take most of the time.
 VALID, INVALID = 2000, 2000
-# A case with more is passed over, and not counted: low limits can ask for thousands.
+# Cases with more dispatches are skipped, and not counted: low limits can need thousands.
 MOST_DISPATCHES = 200
-# Seconds that a failure is made simpler for.
+# Seconds for simplifying a failure.
 PATIENCE = 60
 
-# What a test makes of choices.
+# A function that makes a case from choices, and raises an error if the case fails.
 Test = Callable[[Choices], Any]
 
 
 class FailureError(Exception):
-    """A case that fails, as Python."""
+    """A failing case as Python."""
 
 
 def recorded(test: Test, make: Callable[[int, int], int]) -> tuple[list[int], Exception | None]:
-    """Runs a test; the choices that it made, counted from the low one, and how it failed."""
+    """Runs a test; returns its choices, each relative to the low one, and its error."""
     choices: list[int] = []
 
     def choose(low: int, high: int) -> int:
@@ -58,22 +59,22 @@ def recorded(test: Test, make: Callable[[int, int], int]) -> tuple[list[int], Ex
 
 
 def replayed(test: Test, wanted: list[int]) -> tuple[list[int], Exception | None]:
-    """Runs a test with these choices; where they are too few or too high, with others."""
+    """Runs a test with these choices; missing ones are 0, and too high ones are lowered."""
     left = iter(wanted)
     return recorded(test, lambda low, high: min(low + next(left, 0), high))
 
 
 def simplest(test: Test, choices: list[int], seconds: float) -> list[int]:
-    """Fewer and lower choices with which a test fails the same way."""
+    """Fewer and lower choices with which a test raises the same error."""
     end = time.monotonic() + seconds
     _, error = replayed(test, choices)
     while True:
         for simpler in _simpler(choices):
             if time.monotonic() > end:
                 return choices
-            made, other = replayed(test, simpler)
-            if type(other) is type(error) and (len(made), made) < (len(choices), choices):
-                choices = made
+            shorter, other = replayed(test, simpler)
+            if type(other) is type(error) and (len(shorter), shorter) < (len(choices), choices):
+                choices = shorter
                 break
         else:
             return choices
@@ -94,17 +95,17 @@ class Round:
     def __init__(self, index: int, seed: int) -> None:
         self.choices = Choices(random.Random(seed).randint)
         self.index = index
-        # Those that others are equal to, more often.
+        # Canonical operators occur more often.
         self.kind = self.choices.of((*CANONICAL * 2, *OPERATORS))
         self.data_type = self.choices.of(self.kind.data_types)
         self.limits = None if self.choices.chance(5) else descriptors.limits(self.choices)
         self.long = self.limits is None or self.limits.segment_bytes > 2048
-        # A window is a part of a pipeline.
+        # Pipelines depend on windows.
         self.windows = tuple(descriptors.window(self.choices, self.long) for _ in range(3))
         self.case: Callable[[], str] = str
 
     def run(self, last: TextIO) -> None:
-        """Runs all cases; the last one that was begun stands in a file, should the process end."""
+        """Runs all cases; if the process ends, the file `last` has the case that was running."""
         with Device(self.index, limits=self.limits) as device:
             for _ in range(VALID):
                 self.run_case(lambda choices: self.valid(device, choices, last))
@@ -115,7 +116,7 @@ class Round:
         choices, error = recorded(test, self.choices.integer)
         if error is not None:
             _, error = replayed(test, simplest(test, choices, PATIENCE))
-            sys.set_int_max_str_digits(0)  # to print what Python does not print by itself
+            sys.set_int_max_str_digits(0)  # otherwise Python refuses to print very large integers
             raise FailureError(self.case()) from error
 
     def valid(self, device: Device, choices: Choices, last: TextIO) -> None:
@@ -141,7 +142,7 @@ class Round:
 
 
 def fuzz(driver: str, minutes: float, last: TextIO) -> int:
-    """Runs rounds on a driver; 1 after a failure."""
+    """Runs rounds on a driver; returns 1 after a failure."""
     guards.install()
     seeds = random.Random()
     info = device_of(DRIVERS[driver])

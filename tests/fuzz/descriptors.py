@@ -1,7 +1,7 @@
-"""Random descriptors, valid and not: for the properties of the suite and for `make fuzz`.
+"""Random descriptors, valid and invalid, for the properties of the suite and for `make fuzz`.
 
-All of them are made from choices, numbers from a low one to a high one. Hypothesis makes the choices for the suite,
-and a plain random generator, fifty times as fast, for `make fuzz`. The simplest choice is the low one.
+All of them are made from choices: integers between a low one, which is the simplest choice, and a high one. Hypothesis
+makes the choices for the suite, and a plain random generator, fifty times as fast, for `make fuzz`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 
 class Choices:
-    """Makes choices by asking for an integer from a low one to a high one."""
+    """Choices from a function that returns an integer between a low one and a high one."""
 
     def __init__(self, integer: Callable[[int, int], int]) -> None:
         self.integer = integer
 
     def of(self, values: Sequence[T]) -> T:
-        """One of some values; the first is the simplest."""
+        """One of these values; the first is the simplest."""
         return values[self.integer(0, len(values) - 1)]
 
     def chance(self, one_in: int) -> bool:
@@ -49,13 +49,13 @@ _integers = cache(st.integers)
 
 
 def strategy(make: Callable[..., T], *arguments: Any) -> st.SearchStrategy[T]:
-    """What a function makes of choices, as a strategy of Hypothesis."""
+    """A strategy of Hypothesis for the results of a function of choices."""
 
     @st.composite
-    def made(draw: st.DrawFn) -> T:
+    def results(draw: st.DrawFn) -> T:
         return make(Choices(lambda low, high: draw(_integers(low, high))), *arguments)
 
-    return made()
+    return results()
 
 
 # Elements
@@ -86,12 +86,12 @@ def data(choices: Choices) -> Data:
 
 
 def near_limit(choices: Choices) -> int:
-    """The highest numbers of 32 bits, and of 31."""
+    """One of the greatest integers of 32 bits, or of 31 bits."""
     return choices.of((1 << 32, 1 << 32, 1 << 31)) - choices.integer(1, 20)
 
 
 def layout(choices: Choices, sizes: Sequence[int], output: bool) -> tuple[int, ...] | None:
-    """Strides for these sizes: packed, or permuted with gaps; of inputs also broadcast or anything small."""
+    """Strides for these sizes: packed, permuted, or with gaps; those of inputs also broadcast, or any small ones."""
     styles = ("packed", "packed", "permuted", "padded")
     style = choices.of(styles if output else (*styles, "broadcast", "any"))
     if style == "packed":
@@ -107,7 +107,7 @@ def layout(choices: Choices, sizes: Sequence[int], output: bool) -> tuple[int, .
         if style == "broadcast":
             strides[choices.integer(0, len(sizes) - 1)] = 0
     if choices.chance(4):
-        # Nothing lies a stride away from a single element.
+        # The stride of a single element may be anything.
         strides = [near_limit(choices) if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)]
     return tuple(strides)
 
@@ -120,38 +120,38 @@ def tensor(choices: Choices, data_type: DataType, sizes: Sequence[int], output: 
     return TensorDesc(data_type, desc.sizes, desc.strides, desc.minimum_size_in_bytes + extra)
 
 
-# The largest size of a dimension, by the rank.
+# Maximum size of a dimension, for each rank.
 LARGEST = (300, 30, 12, 7, 5, 4, 3, 3)
 
 
-# What an operator takes: its input, and arguments of its descriptor's `of`.
-Taken = tuple[TensorDesc, dict[str, Any]]
+# An operator's input, and further arguments of its descriptor's `of`.
+Arguments = tuple[TensorDesc, dict[str, Any]]
 
 
-def reduction(choices: Choices, data_type: DataType, long: bool) -> Taken:
+def reduction(choices: Choices, data_type: DataType, long: bool) -> Arguments:
     rank = choices.integer(1, 8)
     sizes = [choices.integer(1, LARGEST[rank - 1]) for _ in range(rank)]
     if long and rank < 4 and choices.chance(10):
-        # Longer than what one invocation looks at.
+        # More elements than an invocation loads.
         long = choices.integer(0, rank - 1)
         sizes = [choices.integer(1000, 5000) if dim == long else min(size, 4) for dim, size in enumerate(sizes)]
     axes = choices.order(rank)[: choices.integer(1, rank)]
     return tensor(choices, data_type, sizes), {"axes": axes}
 
 
-# Along one dimension: stride, window size, start and end padding, dilation.
+# Stride, window size, start and end padding, and dilation along one dimension.
 Steps = tuple[int, int, int, int, int]
 Window = tuple[Steps, ...]
 
 
 def window(choices: Choices, long: bool) -> Window:
-    """A window of two or three dimensions, padded so little that it can always hold input; its rows may be long."""
+    """A window of two or three dimensions with so little padding that it always has input; its rows may be long."""
     steps = []
     spatial = choices.integer(2, 3)
     for dim in range(spatial):
         size, stride, dilation = choices.integer(1, 4), choices.integer(1, 4), choices.integer(1, 3)
         if long and dim == spatial - 1 and choices.chance(6):
-            # Rows that are read in vectors.
+            # Kernels load these rows in vectors.
             size, dilation = choices.integer(8, 40), 1
         most = min(4, (size - 1) * dilation)
         steps.append((stride, size, choices.integer(0, most), choices.integer(0, most), dilation))
@@ -159,9 +159,9 @@ def window(choices: Choices, long: bool) -> Window:
 
 
 def far(choices: Choices, size: int) -> Steps:
-    """The same window with numbers near 2^31 and 2^32: few elements are enough for every window to hold one."""
+    """A window of this size with numbers near 2^31 and 2^32; few elements are enough for every window to have one."""
     dilation = (near_limit(choices) - 1) // max(1, size - 1)
-    # The element of the first window that stands in the input, and its place there.
+    # The element of the first window that is in the input, and its index there.
     inside = choices.integer(0, size - 1)
     place = choices.integer(0, 3) if inside else 0
     start = inside * dilation - place
@@ -171,7 +171,7 @@ def far(choices: Choices, size: int) -> Steps:
         return choices.integer(1, 4), size, start, end, dilation
     if style == "far":
         return near_limit(choices), size, start, end, dilation
-    # The next window has the element before that one in the input.
+    # The element before that one of the next window is in the input.
     stride = dilation - choices.integer(0, place)
     if inside and start + end + stride < MAX_ELEMENTS - 20 and choices.chance(2):
         end += stride
@@ -179,13 +179,13 @@ def far(choices: Choices, size: int) -> Steps:
 
 
 def holds_input(length: int, begin: int, size: int, dilation: int) -> bool:
-    """Whether a window that begins there holds one of so many elements."""
+    """Whether a window that begins at `begin` has an element of an input of this length."""
     return any(0 <= begin + k * dilation < length for k in range(size))
 
 
-def pooling(choices: Choices, data_type: DataType, windows: Sequence[Window], long: bool, dilated: bool) -> Taken:
+def pooling(choices: Choices, data_type: DataType, windows: Sequence[Window], long: bool, dilated: bool) -> Arguments:
     steps = choices.of(windows) if windows else window(choices, long)
-    steps = tuple(far(choices, each[1]) if choices.chance(5) else each for each in steps)
+    steps = tuple(far(choices, step[1]) if choices.chance(5) else step for step in steps)
     if not dilated:
         steps = tuple((s, w, min(start, w - 1), min(end, w - 1), 1) for s, w, start, end, _ in steps)
     sizes = [choices.integer(1, 3), choices.integer(1, 3)]
@@ -207,14 +207,14 @@ def pooling(choices: Choices, data_type: DataType, windows: Sequence[Window], lo
     return tensor(choices, data_type, sizes), {"output_sizes": output, **fields}
 
 
-def unpooling(choices: Choices, data_type: DataType) -> Taken:
+def unpooling(choices: Choices, data_type: DataType) -> Arguments:
     sizes = [choices.integer(1, 3), choices.integer(1, 3), choices.integer(1, 9), choices.integer(1, 9)]
     return tensor(choices, data_type, sizes), {"output_sizes": (choices.integer(1, 9), choices.integer(1, 9))}
 
 
-def regions(choices: Choices, data_type: DataType) -> Taken:
+def regions(choices: Choices, data_type: DataType) -> Arguments:
     sizes = [choices.integer(1, 3), choices.integer(1, 3), choices.integer(1, 12), choices.integer(1, 12)]
-    # So few that they fit any segment.
+    # Few regions, which fit any segment.
     rois = tensor(choices, data_type, (1, 1, choices.integer(1, 3), 5))
     size = choices.integer(1, 5), choices.integer(1, 5)
     return tensor(choices, data_type, sizes), {
@@ -222,24 +222,24 @@ def regions(choices: Choices, data_type: DataType) -> Taken:
     }  # fmt: skip
 
 
-def lines(choices: Choices, data_type: DataType, long: bool) -> Taken:
+def lines(choices: Choices, data_type: DataType, long: bool) -> Arguments:
     source, arguments = reduction(choices, data_type, long)
     axis = arguments["axes"][0]
-    # Small ones often, and all elements.
+    # Often small, and sometimes all elements.
     k = min(choices.integer(1, choices.of((10, 30, MAX_ELEMENTS))), source.sizes[axis])
     return source, {"axis": axis, "k": k}
 
 
 def parameters_of_channels(choices: Choices, desc: Any) -> dict[str, TensorDesc | None]:
-    """Scales and zero points with any layout, with fewer elements, or none."""
-    found: dict[str, TensorDesc | None] = {}
+    """Scales and zero points with any layout, and perhaps fewer elements; a zero point may be absent."""
+    parameters: dict[str, TensorDesc | None] = {}
     for field in [*desc.types][1:5]:
         default = getattr(desc, field)
         sizes = choices.of((default.sizes, default.sizes, (1,) * choices.integer(1, 5)))
-        found[field] = tensor(choices, default.data_type, sizes)
+        parameters[field] = tensor(choices, default.data_type, sizes)
         if "zero" in field and choices.chance(3):
-            found[field] = None
-    return found
+            parameters[field] = None
+    return parameters
 
 
 def operator(
@@ -249,18 +249,21 @@ def operator(
     windows: Sequence[Window] = (),
     long: bool = True,
 ) -> OperatorDesc:
-    """A valid descriptor of an operator, of one of these types if there are any.
+    """A valid descriptor of an operator.
 
-    A pooling has one of these windows, if there are any. Axes and rows of windows are long only if `long`: in small
-    segments they take thousands of dispatches.
+    Args:
+        choices: the source of the descriptor.
+        kind: the operator.
+        data_types: types to choose from; (): all types of the operator.
+        windows: windows to choose from; (): any.
+        long: whether axes and rows of windows may be long; with small segments these need thousands of dispatches.
     """
     data_type = choices.of(data_types or kind.data_types)
     if "window_size" in kind.fields:
         source, arguments = pooling(choices, data_type, windows, long, "dilations" in kind.fields)
-        if kind.source_field == "input_gradient_tensor":  # an element for each window; the output is what they lie over
-            windows_sizes = arguments["output_sizes"]
-            arguments["output_sizes"] = source.sizes
-            source = tensor(choices, data_type, windows_sizes)
+        if kind.source_field == "input_gradient_tensor":  # the input has an element for each window of the output
+            sizes, arguments["output_sizes"] = arguments["output_sizes"], source.sizes
+            source = tensor(choices, data_type, sizes)
     elif "axes" in kind.fields:
         source, arguments = reduction(choices, data_type, long)
     elif "axis" in kind.fields:
@@ -277,7 +280,7 @@ def operator(
 
 
 def limits(choices: Choices) -> Limits:
-    """Limits at and below the least that Vulkan promises; the mapping of a GPU or of a CPU driver."""
+    """Limits at or below the minimum of Vulkan, with the mapping of a GPU or of a CPU driver."""
     segment_bytes = choices.of((128 << 20, 128 << 20, 1 << 16, 1 << 16, 8192, 2048, 512, 256))
     return Limits(
         segment_bytes=segment_bytes,
@@ -300,13 +303,13 @@ def limits(choices: Choices) -> Limits:
 
 @dataclass(frozen=True, repr=False)
 class Attempt:
-    """A call that may be wrong; it prints as Python."""
+    """A call that may be invalid; its `repr` is Python."""
 
     function: Callable[..., Any]
     arguments: dict[str, Any]
 
     def outcome(self) -> Any:
-        """What the call gives, or None after a DescriptorError that names a descriptor or a function, and a field."""
+        """The result of the call, or None after a DescriptorError that names a descriptor or function and a field."""
         try:
             return self.function(**self.arguments)
         except DescriptorError as error:
@@ -334,7 +337,7 @@ TYPES = [data_type for data_type in DataType if data_type.bits]
 
 
 def entries(choices: Choices) -> Any:
-    """An array of numbers, most of them small; seldom something else among them, or an ndarray."""
+    """A list or ndarray of small numbers, sometimes with an odd entry."""
     numbers = [choices.integer(0, 5) for _ in range(choices.integer(0, 9))]
     if numbers and choices.chance(3):
         numbers[choices.integer(0, len(numbers) - 1)] = choices.of((*ODD_ENTRIES, -1, 9))
@@ -363,7 +366,7 @@ def tensor_attempt(choices: Choices) -> Attempt:
 
 
 def operator_attempt(choices: Choices, kind: Operator) -> Attempt:
-    """A valid descriptor with one or two of its fields replaced by anything."""
+    """The call of a descriptor's type with valid fields, one or two of which are replaced by anything."""
     arguments = dict(vars(operator(choices, kind)))
     for _ in range(choices.integer(1, 2)):
         field = choices.of(sorted(arguments))
@@ -376,7 +379,7 @@ def operator_attempt(choices: Choices, kind: Operator) -> Attempt:
 
 def function_of(choices: Choices, family: str) -> Callable[..., Any]:
     """A function that computes an operator with this field."""
-    return choices.of([each.function for each in OPERATORS if each.function and family in each.fields])
+    return choices.of([kind.function for kind in OPERATORS if kind.function and family in kind.fields])
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
@@ -385,7 +388,7 @@ def parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def reduction_attempt(choices: Choices) -> Attempt:
-    """A call with an axis that is empty: nothing is computed where all arguments are right."""
+    """A call with an empty axis, so that valid arguments compute nothing."""
     function = function_of(choices, "axes")
     sizes = [*small_sizes(choices, least=0), 0]
     arguments = {"x": np.zeros(sizes, choices.of(("f4", "i1", "f8", "?", "S1", "O", "c8", "m8[s]")))}
@@ -411,6 +414,6 @@ def pooling_attempt(choices: Choices) -> Attempt:
 
 
 def attempt(choices: Choices) -> Attempt:
-    """Any call that may be wrong."""
-    made = choices.of((*OPERATORS, tensor_attempt, reduction_attempt, pooling_attempt))
-    return operator_attempt(choices, made) if isinstance(made, Operator) else made(choices)
+    """Any call that may be invalid."""
+    kind = choices.of((*OPERATORS, tensor_attempt, reduction_attempt, pooling_attempt))
+    return operator_attempt(choices, kind) if isinstance(kind, Operator) else kind(choices)

@@ -1,4 +1,4 @@
-"""Random descriptors of tensors of up to 2^32 - 1 elements, and limits of devices: what is only planned."""
+"""Random descriptors of tensors of up to 2^32 - 1 elements, and limits of devices, for plans alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.registry import OPERATORS, Operator
 from tests.fuzz.descriptors import Choices
 
-# Around the widths of vectors, threads and loops, and far beyond.
+# Sizes near the widths of vectors, threads and loops, and far larger ones.
 SIZES = (1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 451, 1000, 3000, 4096, 65536, 99999, 1 << 20)
 CORES = (1, 2, 3, 4, 7, 16, 64, 256)
 
@@ -26,26 +26,26 @@ def limits(choices: Choices) -> Limits:
 
 
 def sizes(choices: Choices, rank: int) -> list[int]:
-    """Some that are as many elements as there may be, at most."""
-    left, found = min(MAX_ELEMENTS, 1 << choices.integer(6, 32)), []
+    """Sizes of at most MAX_ELEMENTS elements."""
+    left, shape = min(MAX_ELEMENTS, 1 << choices.integer(6, 32)), []
     for _ in range(rank):
-        found.append(min(choices.of(SIZES), left))
-        left //= found[-1]
-    found[-1] *= choices.of((1, left))
-    return [found[i] for i in choices.order(rank)]
+        shape.append(min(choices.of(SIZES), left))
+        left //= shape[-1]
+    shape[-1] *= choices.of((1, left))
+    return [shape[i] for i in choices.order(rank)]
 
 
 def strides(choices: Choices, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """Packed, or of a transposed or broadcast view."""
+    """Strides of a transposed or broadcast view; None: packed."""
     if not choices.chance(3):
         return None
-    found, step = [0] * len(shape), 1
-    for d in choices.order(len(shape)):
-        found[d] = step
-        step *= shape[d]
+    steps, step = [0] * len(shape), 1
+    for dim in choices.order(len(shape)):
+        steps[dim] = step
+        step *= shape[dim]
     if choices.chance(4):
-        found[choices.integer(0, len(shape) - 1)] = 0
-    return tuple(found)
+        steps[choices.integer(0, len(shape) - 1)] = 0
+    return tuple(steps)
 
 
 def reduction(choices: Choices, kind: Operator) -> OperatorDesc:
@@ -56,7 +56,7 @@ def reduction(choices: Choices, kind: Operator) -> OperatorDesc:
 
 
 def pooling(choices: Choices, kind: Operator) -> OperatorDesc:
-    """With windows of any size, padding, steps and dilation, and at times a last one that hangs over the end."""
+    """A pooling with any windows, padding, strides and dilations; some last windows extend beyond the end."""
     options = {name: choices.of(values) for name, values in kind.options.items()}
     shape = [min(n, 1 << choices.of((10, 14, 17))) for n in sizes(choices, choices.integer(2, 3))]
     window = [min(n, choices.of((1, 2, 3, 4, 7, 8, 10, 30, 101, 1000, n, n, n // 2 + 1))) for n in shape]
@@ -69,9 +69,9 @@ def pooling(choices: Choices, kind: Operator) -> OperatorDesc:
     }
     steps = list(zip(shape, *fields.values(), strict=True))
     rooms = [n + start + end - (w - 1) * dilation - 1 for n, w, _, start, end, dilation in steps]
-    hangs = choices.chance(4)
+    rounds_up = choices.chance(4)
     counts = [
-        room // stride + 1 + (hangs and room % stride > 0)
+        room // stride + 1 + (rounds_up and room % stride > 0)
         for room, (_, _, stride, *_) in zip(rooms, steps, strict=True)
     ]
     planes = [choices.of((1, 1, 2, 8, 33)), choices.of((1, 1, 3, 8, 64))]
@@ -82,9 +82,9 @@ def pooling(choices: Choices, kind: Operator) -> OperatorDesc:
 
 
 def operator(choices: Choices) -> OperatorDesc:
-    """A valid descriptor that looks at less than 2^40 elements, about."""
+    """A valid descriptor that loads less than 2^40 elements, approximately."""
     while True:
-        kind = choices.of([each for each in OPERATORS if each.fields & {"axes", "window_size"}])
+        kind = choices.of([operator for operator in OPERATORS if operator.fields & {"axes", "window_size"}])
         try:
             desc = (pooling if "window_size" in kind.fields else reduction)(choices, kind)
         except DescriptorError:

@@ -1,9 +1,9 @@
-"""Coverage-guided fuzzing, with atheris, of what reads text and files.
+"""Coverage-guided fuzzing, with atheris, of functions that read text and files.
 
-    python -m tests.fuzz.parsers [SECONDS]              every target for so long; 30 if not said
-    python -m tests.fuzz.parsers TARGET [OPTION...]     one target, with options of libFuzzer; without any for ever
+    python -m tests.fuzz.parsers [SECONDS]              each target for this time, by default 30
+    python -m tests.fuzz.parsers TARGET [OPTION...]     one target, with options of libFuzzer; by default without end
 
-A target takes bytes and fails where they end in anything but a result or the error that is promised. The input of a
+A target is a function of bytes, which fails if they lead to anything but a result or a documented error. The input of a
 failure is printed, and kept in the temporary folder.
 """
 
@@ -36,12 +36,12 @@ DEVICES = tuple(
 
 
 def text(data: bytes) -> str:
-    """As the text of an argument or variable: any bytes but 0, which no system lets through."""
+    """The bytes as the text of an argument or variable, in which no system allows 0."""
     return data.replace(b"\0", b"").decode(errors="surrogateescape")
 
 
 def arguments(data: bytes) -> None:
-    """The command line: arguments are accepted, or the process ends with 0 for help and 2 for errors."""
+    """The command line: arguments are valid, or the process ends with 0 for help and 2 for errors."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
         try:
             cli._arguments([text(part) for part in data.split(b"\n")])
@@ -65,24 +65,24 @@ def selector(data: bytes) -> None:
 
 
 def findings(data: bytes) -> None:
-    """What drivers print and files are called: something that every terminal takes."""
+    """Output of drivers and names of files: findings that every terminal can print."""
     finding, *noise = doctor._printable(Finding("driver", OK, text(data))), *doctor._noise("driver", text(data))
-    for found in (finding, *map(doctor._printable, noise), doctor._problem("driver", text(data), "fix")):
-        assert found.state
+    for printed in (finding, *map(doctor._printable, noise), doctor._problem("driver", text(data), "fix")):
+        assert printed.state
     assert finding.text.isprintable()
     finding.text.encode()
 
 
 def operator(data: bytes) -> None:
-    """The words of an operator: its descriptor, or an error."""
+    """Words that describe an operator: its descriptor, or an error."""
     name, data_type, sizes, *arguments = (text(part) for part in [*data.split(b"\n"), b"", b"", b""])
     with contextlib.suppress(DescriptorError):
-        assert explain.parse(name, data_type, sizes, arguments=[each for each in arguments if each]).outputs
+        assert explain.parse(name, data_type, sizes, arguments=[*filter(None, arguments)]).outputs
 
 
 @contextlib.contextmanager
 def file_of(data: bytes) -> Iterator[Path]:
-    """A file of these bytes, for so long."""
+    """A temporary file of these bytes."""
     file = Path(tempfile.gettempdir(), f"dmlgpu-fuzz-{os.getpid()}")
     file.write_bytes(data)
     try:
@@ -98,7 +98,7 @@ def document(data: bytes) -> None:
 
 
 def array(data: bytes) -> None:
-    """A .npy file: an array, or the errors that are promised."""
+    """A .npy file: an array, or one of the documented errors."""
     with file_of(data) as file, contextlib.suppress(ValueError, OSError):
         assert files.open_npy(file).size >= 0
 
@@ -127,8 +127,8 @@ def _images() -> list[bytes]:
         *(("F", "TIFF"), ("1", "PPM"), ("CMYK", "JPEG"), ("LA", "PNG")),
     ]:
         with io.BytesIO() as file:
-            made = Image.fromarray(np.asarray(grey, np.uint16) << 8) if mode == "I;16" else grey.convert(mode)
-            made.save(file, name)
+            image = Image.fromarray(np.asarray(grey, np.uint16) << 8) if mode == "I;16" else grey.convert(mode)
+            image.save(file, name)
             saved.append(file.getvalue())
     return saved
 
@@ -147,7 +147,7 @@ def _arrays() -> list[bytes]:
     return saved
 
 
-# A target, and inputs to begin with.
+# The function of each target, and its first inputs.
 TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = {
     "arguments": (
         arguments,
@@ -175,7 +175,7 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = 
 }
 
 
-# A process that fuzzes: imports are instrumented, so that atheris sees which lines an input reaches.
+# The program of a fuzzing process. Instrumented imports tell atheris which lines an input reaches.
 PROGRAM = """
 import sys, atheris
 with atheris.instrument_imports(include=["dmlgpu", "argparse", "json", "PIL"]):
@@ -197,7 +197,7 @@ def fuzz(target: str, options: list[str]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Fuzzes every target in a process of its own, or the one that is named."""
+    """Fuzzes the named target, or every target in a separate process."""
     program = [sys.executable, "-c", PROGRAM]
     if arguments and arguments[0] in TARGETS:
         return subprocess.run([*program, *arguments], check=False).returncode
