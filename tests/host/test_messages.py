@@ -1,4 +1,4 @@
-"""Every way to get a descriptor wrong: messages name the field, the value received and what is allowed."""
+"""Messages about wrong arguments: they name the field, the value received, and the allowed values."""
 
 import re
 from functools import partial
@@ -17,11 +17,11 @@ IMAGE = np.zeros((1, 1, 3, 3), np.float32)
 BOOLS = np.zeros((2, 3), bool)
 PLANES = np.zeros((1, 4, 4), np.float32)
 POOLED, PLACES = np.zeros((1, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
-# Sizes and strides: whether elements overlap is not found out.
+# Sizes and strides of a tensor whose overlap takes too long to find.
 UNKNOWN = (1, *(8,) * 6), (1, *NO_END[2:])
 WINDOW = {"window_size": (2, 2), "strides": (1, 1), "start_padding": (0, 0), "end_padding": (0, 0), "dilations": (1, 1)}
 
-# What is called, what messages call it, and arguments of which none is wrong.
+# For each call, its name in messages, and valid arguments.
 CALLS = {
     TensorDesc: ("TensorDesc", {"data_type": FLOAT32, "sizes": (2, 3)}),
     TensorDesc.of: ("TensorDesc", {}),
@@ -101,7 +101,7 @@ CALLS = {
     ),
 }
 
-# What is allowed.
+# Allowed values, as messages list them.
 LIST = "a sequence of integers"
 FROM_0, FROM_1 = "0 to 4294967295", "1 to 4294967295"
 TYPES = "FLOAT32, FLOAT16, UINT32, UINT16, UINT8, INT32, INT16, INT8, FLOAT64, UINT64, INT64, UINT4, INT4"
@@ -118,8 +118,8 @@ DIRECTIONS = "AxisDirection.INCREASING, AxisDirection.DECREASING, or their names
 FUNCTIONS = ", ".join(f"ReduceFunction.{function.name}" for function in dmlgpu.ReduceFunction) + ", or their names"
 FORMULA = "(input + padding - extent) / stride + 1"
 
-# Where one argument is wrong: the field that is named, values of it, and what is allowed. What was received is the
-# value, or of a field with an index this entry.
+# Calls with one wrong argument: its field, wrong values, and the allowed values. The message shows the value, or its
+# entry if the field has an index.
 ALONE = {
     TensorDesc: [
         ("data_type", [dmlgpu.DataType.UNKNOWN, True, 14, "FLOAT33", np.zeros(0), None], TYPES),
@@ -241,8 +241,8 @@ ALONE = {
     ],
 }
 
-# Elsewhere: the arguments, and what the message says: the field, what was received, and what is allowed.
-# Dots stand for words that may be others.
+# Other calls: arguments, and the message: the field, the value received, and the allowed values. Dots stand for any
+# words.
 OTHERS = {
     TensorDesc: [
         ({"data_type": 10**5000}, f"data_type: int ... {TYPES}"),
@@ -269,19 +269,10 @@ OTHERS = {
         ({"output_tensor": (UINT32, (2, 1, 1))}, "output_tensor.sizes: (2, 1, 1) ... 3 dimensions ... (2, 1)"),
         ({"output_tensor": (UINT32, (2, 3))}, "output_tensor.sizes[1]: 3 ... 1 ... (2, 1) ... reduced axis"),
         ({"output_tensor": (UINT32, (1, 1))}, "output_tensor.sizes[0]: 1 ... 2 ... (2, 1)"),
-        ({"output_tensor": (UINT32, (1, 1)), "axes": (0,)}, "output_tensor.sizes[1]: 1 ... 3 ... (1, 3)"),
         ({"output_tensor": (UINT32, (2, 1), (0, 1))}, "output_tensor.strides: ... (0, 1) ... (2, 1) overlap"),
-        (
-            {"input_tensor": (FLOAT32, (2, 3, 4)), "output_tensor": (UINT32, (2, 3, 1), (2, 1, 1)), "axes": (2,)},
-            "output_tensor.strides: ... (2, 1, 1) ... (2, 3, 1) overlap",
-        ),
         (
             {"input_tensor": (FLOAT32, (8,) * 7), "output_tensor": (UINT32, *UNKNOWN), "axes": (0,)},
             f"output_tensor.strides: ... {UNKNOWN[1]} ... {UNKNOWN[0]} may overlap",
-        ),
-        (
-            {"input_tensor": (UINT8, (2**31 + 1,)), "output_tensor": (INT32, (1,)), "axes": (0,)},
-            "output_tensor.data_type: INT32 ... 2147483649 ... INT64, UINT64, UINT32",
         ),
     ],
     ArgmaxOperatorDesc.of: [
@@ -300,19 +291,10 @@ OTHERS = {
         ({"input_tensor": (FLOAT32, (1, 2, 5, 6, 7))}, "window_size: (2, 2) ... 2 entries ... 3"),
         ({"output_tensor": (INT32, (1, 2, 4, 5))}, "output_tensor.data_type: INT32 ... FLOAT32"),
         ({"output_tensor": (FLOAT32, (1, 2, 1, 4, 5))}, "output_tensor.sizes: (1, 2, 1, 4, 5) ... (1, 2, 5, 6)"),
-        (
-            {"output_tensor": (FLOAT32, (2, 2, 4, 5))},
-            "output_tensor.sizes[0]: 2 ... 1 ... (1, 2, 4, 5), the input's N and C",
-        ),
-        ({"output_tensor": (FLOAT32, (1, 1, 4, 5))}, "output_tensor.sizes[1]: 1 ... 2 ... (1, 2, 4, 5)"),
+        ({"output_tensor": (FLOAT32, (1, 1, 4, 5))}, "output_tensor.sizes[1]: 1 ... 2 ... the input's N and C"),
         ({"output_tensor": (FLOAT32, (1, 2, 3, 5))}, f"output_tensor.sizes[2]: 3 ... 4 ... height, {FORMULA}"),
-        ({"output_tensor": (FLOAT32, (1, 2, 5, 5))}, f"output_tensor.sizes[2]: 5 ... 4 ... height, {FORMULA}"),
         ({"output_tensor": (FLOAT32, (1, 2, 4, 6))}, f"output_tensor.sizes[3]: 6 ... 5 ... width, {FORMULA}"),
         ({"strides": (2, 1)}, "output_tensor.sizes[2]: 4 ... 2 ... height ... 3 rounded up"),
-        (
-            {"output_indices_tensor": (UINT32, (1, 2, 4, 5), (0, 0, 5, 1))},
-            "output_indices_tensor.strides: ... (0, 0, 5, 1) ... (1, 2, 4, 5) overlap",
-        ),
         (
             {"output_indices_tensor": (UINT32, (1, 2, 4, 4))},
             "output_indices_tensor.sizes[3]: 4 ... 5 ... (1, 2, 4, 5) ... output_tensor",
@@ -324,7 +306,6 @@ OTHERS = {
         ),
     ],
     argmax: [
-        ({"x": [None, 1]}, f"input_tensor.data_type: ... object ... {NUMPY_SELECTED}"),
         ({"x": ["a", "b"]}, f"input_tensor.data_type: ... <U1 ... {NUMPY_SELECTED}"),
         ({"axis": (0, -3)}, "axis: -3 ... -2 to 1"),
         ({"axis": (0, -2)}, "axis: -2 ... (0, -2) ... once"),
@@ -334,12 +315,8 @@ OTHERS = {
         ({"dtype": "index"}, "dtype: 'index' ... a DataType ... a NumPy type"),
         ({"dtype": bool}, f"dtype: ... bool ... {INDICES.lower()}"),
         ({"dtype": np.float32}, f"dtype: FLOAT32 ... {INDICES}"),
-        ({"dtype": dmlgpu.DataType.INT8}, f"dtype: INT8 ... {INDICES}"),
     ],
-    dmlgpu.argmin: [
-        ({"x": ROWS[:, :0]}, "input_tensor.sizes: ... (0, 1) ... (2, 0) ... empty"),
-        ({"x": ROWS[:, :0], "axis": 1}, "input_tensor.sizes: ... (1,) ... (2, 0) ... empty"),
-    ],
+    dmlgpu.argmin: [({"x": ROWS[:, :0]}, "input_tensor.sizes: ... (0, 1) ... (2, 0) ... empty")],
     dmlgpu.top_k: [
         ({"k": 10**5000}, "k: int ... 1 to 3"),
         ({"x": ROWS.astype(complex)}, f"input_tensor.data_type: ... complex128 ... {NUMPY_SELECTED}"),
@@ -363,10 +340,6 @@ OTHERS = {
             "indices_tensor.sizes[3]: 4 ... 3 ... (1, 1, 3, 3), the sizes of input_gradient_tensor",
         ),
         ({"indices_data_type": INT64}, "indices_tensor.data_type: INT64 ... UINT64, UINT32"),
-        (
-            {"input_gradient_tensor": (FLOAT16, (1, 1, 3, 3)), "indices_data_type": UINT32},
-            "input_gradient_tensor.data_type: FLOAT16 differs ... FLOAT32",
-        ),
     ],
     dmlgpu.MaxUnpoolingOperatorDesc: [
         ({"output_tensor": (UINT8, (1, 1, 4, 4))}, "output_tensor.data_type: UINT8 differs ... FLOAT32"),
@@ -414,33 +387,28 @@ OTHERS = {
         ({"x": IMAGE[:, :, :0]}, "input_tensor.sizes: ... (1, 1, 0, 3) ... empty"),
         ({"x": IMAGE[:0], "window_size": (4, 2)}, "window_size[0]: 4 ... dilation 1 ... 4 ... 3"),
         ({"window_size": True}, "window_size[0]: True ... an integer"),
-        ({"window_size": (2, 2, 2, 10**5000)}, "window_size: tuple ... 4 entries ... 2 and 3"),
-        ({"window_size": (2, 2), "dilations": (3, 1)}, "window_size[0]: 2 ... dilation 3 ... 4 ... 3"),
-        ({"strides": (10**5000,)}, f"strides[0]: int ... {FROM_1}"),
         ({"padding": -1}, f"padding[0]: -1 ... {FROM_0}"),
         (
-            {"x": np.zeros((20, 31), np.float32), "window_size": 3, "strides": 2, "padding": "SAME_UPPER"},
-            "padding: 'SAME_UPPER' ... padding=((0, 1), (1, 1))",
-        ),
-        (
-            {"x": np.zeros((9, 9), np.float32), "window_size": (3, 2), "dilations": (2, 1), "padding": "same"},
-            "padding: 'same' ... padding=((2, 2), (0, 1))",
+            {
+                "x": np.zeros((20, 31), "f4"),
+                "window_size": 3,
+                "strides": 2,
+                "dilations": (2, 1),
+                "padding": "SAME_UPPER",
+            },
+            "padding: 'SAME_UPPER' ... padding=((1, 2), (1, 1))",
         ),
         ({"padding": (0, (1, -1))}, f"padding[1]: -1 ... {FROM_0}"),
-        ({"padding": ((2**32 - 1, 0), 0)}, "padding[0]: 4294967295 ... 4294967298 ... at most 4294967295"),
         ({"padding": ((0, 2**32 - 1), 0)}, "padding[0]: 4294967295 ... 4294967298 ... at most 4294967295"),
         ({"padding": 100_000}, "window_size[0]: window 0 ... height ... padding"),
         ({"padding": (0, (2, 0))}, "window_size[1]: window 0 ... width ... padding"),
         ({"padding": ((0, 2), 0)}, "window_size[0]: window 3 ... height ... padding"),
-        ({"window_size": 1, "strides": 3, "padding": (0, (0, 1))}, "window_size[1]: window 1 ... width ... padding"),
-        ({"window_size": 1, "strides": 5, "output_sizes": (2, 1)}, "window_size[0]: window 1 ... height ... padding"),
         ({"window_size": (1, 2, 2), "padding": (1, 0, 0)}, "window_size[0]: window 0 ... depth ... padding"),
         ({"x": ROWS, "padding": (0, 2**31)}, "padding[1]: 2147483648 ... 4294967299 ... at most 4294967295"),
         (
             {"x": ROWS, "window_size": 10**5, "padding": 10**5 - 1},
             "output_sizes: (100001, 100002) ... 10000300002 ... at most 4294967295",
         ),
-        ({"output_sizes": 4}, f"output_sizes: 4 ... 2 ... height, {FORMULA}"),
         ({"output_sizes": (1, 1, 3, 2)}, f"output_sizes: 3 ... 2 ... height, {FORMULA}"),
         (
             {"x": ROWS, "window_size": (1, 2), "strides": 2, "output_sizes": (1, 4)},
@@ -449,9 +417,7 @@ OTHERS = {
         ({"output_indices": True, "indices_data_type": np.int32}, "indices_data_type: INT32 ... INT64, UINT64, UINT32"),
     ],
     dmlgpu.average_pooling: [
-        ({"x": BOOLS}, f"input_tensor.data_type: ... bool ... {FLOATS.lower()} ... {TO_FLOAT32}"),
-        ({"x": ROWS.astype(np.int64)}, f"input_tensor.data_type: INT64 ... {FLOATS} ... {TO_FLOAT32} ... rounds"),
-        ({"padding": ((2, 0), (2, 0))}, "window_size[0]: window 0 ... height ... padding"),
+        ({"x": ROWS.astype(np.int64)}, f"input_tensor.data_type: INT64 ... {FLOATS} ... {TO_FLOAT32} ... rounds")
     ],
     dmlgpu.average_pooling_grad: [
         ({"gradient": POOLED, "input_sizes": 4}, "gradient.shape: 2 ... 3 ... height, "),
@@ -459,14 +425,9 @@ OTHERS = {
             {"input_sizes": 2**31, "window_size": 2**31, "padding": 1},
             "input_sizes: (2147483648, 2147483648) ... 4611686018427387904 ... at most 4294967295",
         ),
-        (
-            {"input_sizes": (2**31, 2**31 + 1), "window_size": 2**31 - 1},
-            "input_sizes: (2147483648, 2147483649) ... 4611686020574871552 ... at most 4294967295",
-        ),
     ],
     dmlgpu.max_pooling_grad: [
         ({"gradient": PLANES[:, :3, :2]}, f"gradient.shape: 2 ... 3 ... width, {FORMULA}"),
-        ({"x": PLANES[0], "gradient": PLANES[0, :3, :2]}, f"gradient.shape: 2 ... 3 ... width, {FORMULA}"),
         ({"gradient": PLANES[[0, 0], :3, :3]}, "gradient.shape: (2, 3, 3) ... (1, 4, 4)"),
         ({"gradient": np.zeros((1, 3, 3), "f2")}, "input_gradient_tensor.data_type: FLOAT16 differs ... FLOAT32"),
         (
@@ -488,15 +449,11 @@ OTHERS = {
         ({"rois": np.zeros((2, 5), np.float16)}, "roi_tensor.data_type: FLOAT16 ... FLOAT32"),
     ],
     dmlgpu.max_unpooling: [
-        *(
-            ({"indices": PLACES.astype(dtype)}, f"indices_tensor.data_type: {says}")
-            for dtype, says in (
-                (np.int32, f"INT32 ... {PLACE_TYPES} ... x.astype(np.int64)"),
-                (np.float64, f"FLOAT64 ... {PLACE_TYPES}"),
-                (complex, f"NumPy type complex128 ... {PLACE_TYPES.lower()}"),
-                (bool, f"NumPy type bool ... {PLACE_TYPES.lower()} ... x.astype(np.uint32)"),
-            )
+        (
+            {"indices": PLACES.astype(np.int32)},
+            f"indices_tensor.data_type: INT32 ... {PLACE_TYPES} ... x.astype(np.int64)",
         ),
+        ({"indices": PLACES.astype(complex)}, f"indices_tensor.data_type: ... complex128 ... {PLACE_TYPES.lower()}"),
         ({"indices": PLACES[:, :1]}, "indices_tensor.sizes: (1, 1, 2) ... (1, 2, 2) of the input"),
         (
             {"x": POOLED[0], "indices": PLACES[0], "output_sizes": 1 << 20},
@@ -504,21 +461,17 @@ OTHERS = {
         ),
         ({"x": POOLED[:, :0], "indices": PLACES[:, :0]}, "input_tensor.sizes: (1, 0, 2) ... empty"),
         ({"x": POOLED[0, 0], "indices": PLACES[0, 0]}, "input_tensor.sizes: (2,) ... 1 dimensions ... 2 to 4"),
-        (
-            {"x": ROWS, "indices": np.zeros((2, 3), np.int64), "output_sizes": 2**31},
-            "output_sizes: (2147483648, 2147483648) ... 4611686018427387904 ... at most 4294967295",
-        ),
     ],
 }
 
 
 def described(field, value):
-    """The arguments of a TensorDesc as a TensorDesc; anything else as it is."""
+    """The TensorDesc with these arguments if the field is a tensor; other values are unchanged."""
     return TensorDesc(*value) if field.endswith("_tensor") and isinstance(value, tuple) else value
 
 
 def mistakes():
-    """What is called, the arguments that are wrong, and what the message says about them."""
+    """A call, its wrong arguments, and the message."""
     for call, rows in ALONE.items():
         for field, values, allowed in rows:
             argument, *entry = field.rstrip("]").split("[")
@@ -526,25 +479,25 @@ def mistakes():
                 received = value[int(entry[0])] if entry else value
                 yield call, {argument: value}, f"{CALLS[call][0]}.{field}: {shown(received)} ... {allowed}"
     for call, rows in OTHERS.items():
-        for arguments, says in rows:
-            yield call, arguments, f"{CALLS[call][0]}.{says}"
+        for arguments, message in rows:
+            yield call, arguments, f"{CALLS[call][0]}.{message}"
 
 
 MISTAKES = [*mistakes()]
 
 
-@pytest.mark.parametrize(("call", "wrong", "says"), MISTAKES, ids=[says[:80] for _, _, says in MISTAKES])
-def test_message(call, wrong, says):
-    # Words are whole ones: 1 is not found in 10, nor in -1.
-    words = ".*".join(rf"(?<![\w-]){re.escape(part)}(?!\w)" for part in says.split(" ... "))
+@pytest.mark.parametrize(("call", "wrong", "message"), MISTAKES, ids=[message[:80] for *_, message in MISTAKES])
+def test_message(call, wrong, message):
+    # Only whole words match: 1 matches neither 10 nor -1.
+    words = ".*".join(rf"(?<![\w-]){re.escape(part)}(?!\w)" for part in message.split(" ... "))
     with pytest.raises(dmlgpu.DescriptorError, match=f"^{words}") as caught:
         call(**{field: described(field, value) for field, value in (CALLS[call][1] | wrong).items()})
-    # That an array can be converted is said just where it can.
-    assert all((word in str(caught.value)) == (word in says) for word in ("astype", "rounds"))
+    # The message advises a conversion only if one exists.
+    assert all((word in str(caught.value)) == (word in message) for word in ("astype", "rounds"))
 
 
 class BFloat16:
-    """As a tensor of PyTorch says what NumPy has no type for."""
+    """An array of a type that NumPy lacks, as PyTorch's tensors have."""
 
     dtype, shape = "torch.bfloat16", (2, 3)
 
@@ -552,12 +505,12 @@ class BFloat16:
         raise TypeError("Got unsupported ScalarType BFloat16")
 
 
-def test_a_type_that_numpy_lacks():
+def test_a_type_that_numpy_lacks_is_refused():
     words = r"^argmax\.x: BFloat16 of torch\.bfloat16 and \(2, 3\) has a type that NumPy lacks"
     refuses(words, argmax, BFloat16(), error=TypeError)
 
 
-def test_lists_of_unequal_lengths():
+def test_lists_of_unequal_lengths_are_refused():
     refuses(r"^argmax\.x: .*sequence.*\(2,\)", argmax, [1, [2]])
 
 
@@ -569,7 +522,7 @@ def test_a_path_is_no_array():
 @pytest.mark.parametrize(
     "x", [None, {1}, b"12", len, np.ndarray, np.array(None), object()], ids=lambda x: type(x).__name__
 )
-def test_what_is_no_array(x):
+def test_objects_that_are_no_arrays_are_refused(x):
     text = re.escape("ndarray of object and ()" if isinstance(x, np.ndarray) else repr(x))
     for call, field, arguments in [
         (TensorDesc.of, "TensorDesc.of", ()),
@@ -580,21 +533,3 @@ def test_what_is_no_array(x):
         (partial(dmlgpu.reference, ArgmaxOperatorDesc.of(ROWS)), "ArgmaxOperatorDesc.input_tensor", ()),
     ]:
         refuses(rf"^{field}: {text} cannot be viewed by NumPy as an array of", call, x, *arguments)
-
-
-def test_an_array_of_too_many_dimensions_is_no_tensor():
-    refuses(r"^TensorDesc\.sizes: 9 .*1 to 8$", argmax, np.zeros((1,) * 9, np.float32))
-
-
-def test_every_descriptor_names_itself():
-    source, target = TensorDesc(FLOAT32, (1, 1, 3, 3)), TensorDesc(FLOAT32, (1, 1, 3, 3))
-    window = ((1, 1), (2, 2), (0, 0), (0, 0))
-    for kind, arguments in {
-        ArgmaxOperatorDesc: (source, target, (0,)),
-        dmlgpu.ArgminOperatorDesc: (source, target, (0,)),
-        ReduceOperatorDesc: (0, source, target, (0,)),
-        dmlgpu.MaxPoolingOperatorDesc: (source, target, *window),
-        dmlgpu.MaxPooling1OperatorDesc: (source, target, None, *window),
-        MaxPooling2OperatorDesc: (source, target, None, *window, (1, 1)),
-    }.items():
-        refuses(f"^{kind.__name__}\\.output_tensor", kind, *arguments)
