@@ -1,4 +1,4 @@
-"""The allocator, over buffers that only exist here."""
+"""The allocator, with buffers that are only numbers."""
 
 import contextlib
 import itertools
@@ -13,7 +13,7 @@ from dmlgpu.runtime.memory import ALIGNMENT, Allocator
 
 
 class Buffers:
-    """Creates and destroys buffers, and knows those that are alive."""
+    """Creates and destroys buffers, and lists the live ones."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.sizes: dict[int, int] = {}
@@ -66,7 +66,7 @@ OPERATIONS = st.one_of(
 @pytest.mark.parametrize("keep", [0, 2048])
 @given(operations=st.lists(OPERATIONS, max_size=60))
 @settings(derandomize=True, max_examples=80, deadline=None)
-def test_slices_never_overlap_and_everything_comes_back(options, keep, operations):
+def test_slices_never_overlap_and_all_memory_is_released(options, keep, operations):
     buffers = Buffers()
     allocator = buffers.allocator(keep=keep, **options)
     slices = []
@@ -81,8 +81,8 @@ def test_slices_never_overlap_and_everything_comes_back(options, keep, operation
         elif operation == "trim":
             allocator.trim(number)
         check_slices(buffers, slices)
-        taken = (math.ceil(part.size / 256) * 256 if options["shared"] else part.buffer.size for part in slices)
-        assert allocator.used_bytes == sum(taken)
+        used = (math.ceil(part.size / 256) * 256 if options["shared"] else part.buffer.size for part in slices)
+        assert allocator.used_bytes == sum(used)
     slices.clear()
     allocator.collect()
     assert sum(buffers.sizes.values()) == allocator.empty_bytes <= keep
@@ -90,27 +90,7 @@ def test_slices_never_overlap_and_everything_comes_back(options, keep, operation
     assert buffers.sizes == {}
 
 
-@pytest.mark.parametrize(("size", "result"), [(1, 256), (256, 256), (257, 512)])
-def test_slices_take_whole_multiples_of_the_alignment(size, result):
-    """Copies of a tensor go on from slice to slice, so each has the size that was asked for."""
-    allocator = Buffers().allocator()
-    part = allocator.allocate(size)
-    assert part.size == size
-    assert allocator.used_bytes == result
-
-
-def test_small_slices_share_a_buffer_or_have_one_each():
-    buffers = Buffers()
-    allocator = buffers.allocator()
-    slices = [allocator.allocate(200) for _ in range(4)]
-    assert len({part.buffer.handle for part in slices}) == 1
-    assert sorted(part.offset for part in slices) == [0, 256, 512, 768]
-    allocator = buffers.allocator(shared=False)
-    slices = [allocator.allocate(200) for _ in range(4)]
-    assert len({part.buffer.handle for part in slices}) == 4
-
-
-def test_slices_of_like_sizes_take_the_same_buffer_in_turn():
+def test_slices_of_similar_sizes_use_the_same_buffer_in_turn():
     buffers = Buffers()
     allocator = buffers.allocator(shared=False, keep=1 << 20)
     for size in (1, 1000, 300, 1024):
@@ -121,13 +101,16 @@ def test_slices_of_like_sizes_take_the_same_buffer_in_turn():
     assert list(buffers.sizes.values()) == [1024, 3072]
 
 
-def test_neighbours_that_were_released_become_one():
-    for shared in (False, True):
-        buffers = Buffers()
-        allocator = buffers.allocator(shared=shared, keep=1024)
-        for _ in range(10):
-            allocator.allocate(700)
-        assert buffers.created == 1
+@pytest.mark.parametrize("shared", [False, True])
+def test_released_memory_is_used_again(shared):
+    buffers = Buffers()
+    allocator = buffers.allocator(shared=shared, keep=1024)
+    for _ in range(10):
+        allocator.allocate(700)
+    assert buffers.created == 1
+
+
+def test_released_neighbours_become_one_range():
     buffers = Buffers()
     allocator = buffers.allocator(keep=1024)
     slices = [allocator.allocate(256) for _ in range(4)]
@@ -140,9 +123,9 @@ def test_neighbours_that_were_released_become_one():
 @pytest.mark.parametrize(
     ("shared", "size", "buffer"),
     [
-        # Multiples of the step up to the most; shared ones of their first slice.
-        *((False, *each) for each in ((1, 1024), (1024, 1024), (1025, 2048), (4000, 4096), (4100, 4352))),
-        *((True, *each) for each in ((1, 1024), (257, 1024), (513, 768), (1025, 1280), (4100, 4352))),
+        # The size is a multiple of the step, up to a limit, or a multiple of the first slice of a shared buffer.
+        *((False, *sizes) for sizes in ((1, 1024), (1024, 1024), (1025, 2048), (4000, 4096), (4100, 4352))),
+        *((True, *sizes) for sizes in ((1, 1024), (257, 1024), (513, 768), (1025, 1280), (4100, 4352))),
     ],
 )
 def test_sizes_of_buffers(shared, size, buffer):
@@ -169,18 +152,10 @@ def test_buffers_grow():
     check_slices(buffers, slices)
 
 
-def test_a_buffer_with_no_room_to_spare_where_there_is_no_memory_for_more():
-    buffers = Buffers(limit=2048)
-    allocator = buffers.allocator(growth=4)
-    slices = [allocator.allocate(1024), allocator.allocate(768)]
-    assert list(buffers.sizes.values()) == [1024, 768]
-    check_slices(buffers, slices)
-
-
 @pytest.mark.parametrize("step", [256, 1024])
-def test_all_empty_buffers_are_gone_before_there_is_no_memory(step):
-    """Also those that would be kept, and those that were released since; the second attempt asks for what is needed."""
-    buffers, left = Buffers(), []
+def test_all_empty_buffers_are_destroyed_before_a_memory_error(step):
+    """These include kept buffers and those that were just released. The second attempt has the smallest size."""
+    buffers, attempts = Buffers(), []
     allocator = buffers.allocator(step=step, growth=4, most=1 << 16, keep=1 << 20, shared=False)
     slices = [allocator.allocate(size) for size in (1024, 4096, 1024, 2048)]
     del slices[:2]
@@ -188,15 +163,15 @@ def test_all_empty_buffers_are_gone_before_there_is_no_memory(step):
     del slices[0]
 
     def create(size):
-        left.append((size, sorted(buffers.sizes.values())))
+        attempts.append((size, sorted(buffers.sizes.values())))
         raise MemoryError
 
     allocator._create = create
     kept = slices[0].buffer.size
     with pytest.raises(MemoryError):
         allocator.allocate(1 << 15)
-    assert [size for size, _ in left] == [1 << 16, 1 << 15]
-    assert left[-1] == (1 << 15, [kept])
+    assert [size for size, _ in attempts] == [1 << 16, 1 << 15]
+    assert attempts[-1] == (1 << 15, [kept])
 
 
 def test_a_small_slice_leaves_large_buffers_alone():
@@ -209,10 +184,10 @@ def test_a_small_slice_leaves_large_buffers_alone():
     assert buffers.sizes[small.buffer.handle] == 1024
     assert allocator.allocate(8 * 1024).size == 8 * 1024
     del small
-    assert len(buffers.sizes) == 2  # releasing destroys nothing yet
+    assert len(buffers.sizes) == 2  # a release destroys no buffer
 
 
-def test_the_longest_unused_empty_buffers_go_first():
+def test_the_least_recently_used_empty_buffers_are_destroyed_first():
     buffers = Buffers()
     allocator = buffers.allocator(shared=False, step=256, keep=1 << 20)
     slices = [allocator.allocate(size) for size in (512, 4096, 256)]
@@ -226,19 +201,7 @@ def test_the_longest_unused_empty_buffers_go_first():
     assert sorted(buffers.sizes.values()) == [512]
 
 
-def test_a_buffer_that_was_used_again_is_kept_longest():
-    buffers = Buffers()
-    allocator = buffers.allocator(shared=False, step=256, keep=1024)
-    first, second = allocator.allocate(512), allocator.allocate(1024)
-    del second
-    allocator.collect()
-    del first
-    allocator.allocate(1000)
-    allocator.collect()
-    assert list(buffers.sizes.values()) == [1024]
-
-
-def test_a_buffer_that_cannot_be_made_changes_nothing():
+def test_a_buffer_that_cannot_be_created_changes_nothing():
     buffers = Buffers(limit=1024)
     allocator = buffers.allocator()
     part = allocator.allocate(1000)
