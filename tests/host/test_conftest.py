@@ -1,24 +1,21 @@
-"""Which drivers and devices are under test."""
+"""The drivers under test, and the tests that SwiftShader runs."""
 
 import os
 from types import SimpleNamespace
 
 import pytest
 
-from dmlgpu.runtime.drivers import select
 from tests import conftest
-from tests.support.drivers import DRIVERS, device_of, find_drivers
-
-HERE = [manifest for manifest in DRIVERS.values() if manifest]
+from tests.support.drivers import DRIVERS, find_drivers
 
 
 @pytest.fixture(autouse=True)
-def _unset(monkeypatch):
-    for variable in ("DMLGPU_TEST_DRIVERS", "DMLGPU_TEST_ONLY", "DMLGPU_TEST_DEVICE"):
+def _without_variables(monkeypatch):
+    for variable in ("DMLGPU_TEST_DRIVERS", "DMLGPU_TEST_ONLY"):
         monkeypatch.delenv(variable, raising=False)
 
 
-def test_only_named_drivers(monkeypatch):
+def test_only_named_drivers_are_under_test(monkeypatch):
     name, manifest = list(DRIVERS.items())[-1]
     monkeypatch.setenv("DMLGPU_TEST_ONLY", str(manifest))
     assert find_drivers() == {name: manifest}
@@ -26,7 +23,7 @@ def test_only_named_drivers(monkeypatch):
     assert find_drivers() == {"/no/such.json": None, name: manifest}
 
 
-def test_drivers_beside_those_of_every_run(monkeypatch, tmp_path):
+def test_drivers_are_added_to_those_of_every_run(monkeypatch, tmp_path):
     both = {"lavapipe", "swiftshader"}
     assert set(find_drivers()) == both
     manifest = tmp_path / "gpu.json"
@@ -36,57 +33,32 @@ def test_drivers_beside_those_of_every_run(monkeypatch, tmp_path):
     assert set(find_drivers()) == {*both, "gpu"}
 
 
-def item(marked, fixtures=(), **params):
-    """A test with a driver, as pytest collects it."""
-    return SimpleNamespace(
-        callspec=SimpleNamespace(params=params), fixturenames=fixtures, get_closest_marker=lambda name: marked
-    )
-
-
 @pytest.mark.parametrize(
-    ("marked", "fixtures", "params"),
+    ("marked", "fixtures", "params", "is_left_out"),
     [
-        (False, (), {}),
-        (True, (), {"any_device": "lowered-limits"}),
-        (True, (), {"mapped": "split", "kind": 1}),
-        (True, (), {"mapping": "CPU-1"}),
-        (True, ("driver", "lowered_devices"), {"case": None}),
-        (True, ("driver", "cooperating"), {"case": None}),
-        (True, ("driver", "staged"), {"operator": None}),
+        (False, (), {}, True),
+        (True, (), {"any_device": "lowered-limits"}, True),
+        (True, (), {"mapped": "split", "kind": 1}, True),
+        (True, (), {"mapping": "CPU-1"}, True),
+        (True, ("driver", "staged"), {"operator": None}, True),
+        (True, (), {"any_device": "full-limits"}, False),
+        (True, (), {"mapped": "GPU"}, False),
+        (True, (), {"mapping": "split"}, False),  # test_mappings.py
+        (True, ("driver", "staged"), {}, False),
+        (True, ("device",), {"case": None}, False),
     ],
     ids=str,
 )
-def test_what_swiftshader_leaves_out(monkeypatch, marked, fixtures, params):
-    assert conftest.is_left_out(item(marked, fixtures, driver="swiftshader", **params))
-    assert not conftest.is_left_out(item(marked, fixtures, driver="lavapipe", **params))
-    assert not conftest.is_left_out(item(marked, fixtures, driver="nvidia", **params))
+def test_swiftshader_leaves_out_what_lavapipe_runs(monkeypatch, marked, fixtures, params, is_left_out):
+    def leaves_out(driver):
+        """Whether a driver leaves out the test, as pytest collects it."""
+        callspec = SimpleNamespace(params=params | {"driver": driver})
+        item = SimpleNamespace(callspec=callspec, fixturenames=fixtures, get_closest_marker=lambda name: marked)
+        return conftest.is_left_out(item)
+
+    assert leaves_out("swiftshader") == is_left_out
+    assert not leaves_out("lavapipe")
+    assert not leaves_out("nvidia")
     monkeypatch.setattr(conftest, "DRIVERS", {"swiftshader": None})
-    assert not conftest.is_left_out(item(marked, fixtures, driver="swiftshader", **params))
-    assert conftest.is_left_out(item(marked, fixtures, driver="lavapipe", **params))
-
-
-@pytest.mark.parametrize(
-    ("fixtures", "params"),
-    [
-        ((), {"any_device": "full-limits"}),
-        ((), {"mapped": "GPU"}),
-        ((), {"mapping": "split"}),  # test_mappings.py
-        (("staged",), {}),
-        (("device",), {"case": None}),
-    ],
-    ids=str,
-)
-def test_what_swiftshader_runs(fixtures, params):
-    assert not conftest.is_left_out(item(True, fixtures, driver="swiftshader", **params))
-    assert not conftest.is_left_out(SimpleNamespace())
-
-
-def test_a_device_of_several(monkeypatch):
-    """Two drivers taken for one that has two devices."""
-    together = os.pathsep.join(map(str, HERE))
-    names = [device_of(manifest).name for manifest in HERE]
-    for name in names:
-        monkeypatch.setenv("DMLGPU_TEST_DEVICE", name)
-        assert device_of(together).name == name
-    monkeypatch.delenv("DMLGPU_TEST_DEVICE")
-    assert device_of(together) == select(None)
+    assert not leaves_out("swiftshader")
+    assert leaves_out("lavapipe")
