@@ -8,29 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmlgpu import DataType, DescriptorError, TensorDesc
+from dmlgpu import DataType, TensorDesc
 from dmlgpu.descriptors.tensor import packed_strides
 from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT8, INT64, NO_END, UINT8, UINT16, UINT32
+from tests.support.errors import refuses
 
 
 @pytest.mark.parametrize(
     ("data_type", "sizes", "strides", "size_in_bytes"),
     [
-        # The values that DMLCalcBufferTensorSize gives.
+        # Results of DMLCalcBufferTensorSize.
         (FLOAT16, (1, 1, 1, 5), None, 12),
         (FLOAT32, (1, 1, 1, 5), (5, 5, 5, 0), 4),
         (UINT8, (3,), None, 4),
         (FLOAT32, (1, 1, 2, 3), (0, 0, 8, 1), 44),
         (INT64, (3, 1), (2, 2), 40),
-        # Others, by its definition.
-        (UINT8, (1,), None, 4),
-        (UINT8, (5,), None, 8),
+        # Other values, by its definition.
         (UINT16, (2, 3), (1, 2), 12),
         (UINT16, (2, 3), (1, 3), 16),
-        (FLOAT32, (2, 2, 2, 2, 2, 2, 2, 2), None, 1024),
         (DataType.UINT4, (3,), None, 4),
         (DataType.INT4, (9,), None, 8),
-        (DataType.FLOAT64, (3,), None, 24),
         (UINT8, (2**32 - 1,), None, 2**32),
         (INT64, (2**32 - 1,), None, 8 * (2**32 - 1)),
         (UINT8, (2, 2), (2**32 - 3, 1), 2**32),
@@ -42,12 +39,10 @@ def test_minimum_size_in_bytes(data_type, sizes, strides, size_in_bytes):
 
 
 @pytest.mark.parametrize(("sizes", "stride"), [((2,), 2**32 - 2), ((3,), 2**31 - 1), ((2, 2), 2**32 - 3)], ids=str)
-def test_the_last_element_that_a_number_of_32_bits_counts(sizes, stride):
-    """A tensor may reach 2^32 - 1 elements far, and no further."""
+def test_a_tensor_reaches_at_most_2_to_the_32_minus_1_elements_far(sizes, stride):
     strides = (stride, *(1,) * (len(sizes) - 1))
     assert TensorDesc(UINT8, sizes, strides).reach == 2**32 - 1
-    with pytest.raises(DescriptorError, match=r"reach 42949672.. elements far"):
-        TensorDesc(UINT8, sizes, (stride + 1, *strides[1:]))
+    refuses("reach 42949672.. elements far", TensorDesc, UINT8, sizes, (stride + 1, *strides[1:]))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +67,7 @@ def test_strides_of_dimensions_of_size_1_do_not_matter(strides):
     assert desc.layout == TensorDesc(FLOAT32, (1, 3, 1)).layout
 
 
-def test_prints_as_it_is_written():
+def test_a_tensor_prints_as_python():
     assert repr(TensorDesc(FLOAT32, (2, 3))) == "TensorDesc(DataType.FLOAT32, (2, 3))"
     assert (
         str(TensorDesc(UINT8, [2, 3], [8, 1], 64))
@@ -80,7 +75,7 @@ def test_prints_as_it_is_written():
     )
 
 
-def test_equal_for_equal_fields_only():
+def test_tensors_are_equal_if_their_fields_are():
     desc = TensorDesc(FLOAT32, (2, 3))
     assert desc == TensorDesc(FLOAT32, [2, 3])
     assert len({desc, TensorDesc(FLOAT32, [2, 3]), TensorDesc(1, range(2, 4))}) == 1
@@ -114,55 +109,40 @@ def test_fields_become_plain_integers():
         ([1.5, 2.5], TensorDesc(DataType.FLOAT64, (2,))),
     ],
 )
-def test_of_an_array(array, expected):
+def test_an_array_has_a_descriptor(array, expected):
     assert TensorDesc.of(array) == expected
 
 
-def test_of_describes_where_the_elements_lie():
-    buffer = np.arange(48, dtype=np.uint16)
-    array = buffer.reshape(4, 6, 2)[::2, 1::2].transpose(2, 0, 1)
-    strides = TensorDesc.of(array).strides
-    for coordinates in np.ndindex(array.shape):
-        assert array[coordinates] == buffer[np.dot(coordinates, strides) + array[0, 0, 0]]
-
-
-def places(desc: TensorDesc) -> list[int]:
+def addresses(desc: TensorDesc) -> list[int]:
     return [
         sum(i * stride for i, stride in zip(at, desc.element_strides, strict=True))
         for at in itertools.product(*map(range, desc.sizes))
     ]
 
 
-def test_overlap_is_exact_for_all_small_tensors_of_rank_3():
-    for sizes in itertools.product((1, 2, 3), repeat=3):
-        for strides in itertools.product((0, 1, 2, 3, 4, 6), repeat=3):
-            desc = TensorDesc(UINT8, sizes, strides)
-            assert desc.overlaps == (len(set(places(desc))) < desc.element_count), desc
-
-
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 40)), min_size=1, max_size=5))
 @settings(derandomize=True, max_examples=1000, deadline=None)
 def test_overlap_and_reach_are_exact(dims):
     desc = TensorDesc(UINT32, *zip(*dims, strict=True))
-    assert desc.overlaps == (len(set(places(desc))) < desc.element_count)
-    assert desc.reach == max(places(desc)) + 1
+    assert desc.overlaps == (len(set(addresses(desc))) < desc.element_count)
+    assert desc.reach == max(addresses(desc)) + 1
 
 
 @pytest.mark.parametrize(("stride", "overlaps"), [(999_999, True), (1_000_000, False), (1_000_001, False)])
-def test_overlap_of_large_tensors_is_exact_too(stride, overlaps):
+def test_overlap_of_large_tensors_is_exact(stride, overlaps):
     # The two inner dimensions reach from 0 to 999,999.
     assert TensorDesc(FLOAT32, (1000, 1000, 1000), (1, 1000, stride)).overlaps == overlaps
 
 
 @pytest.mark.parametrize("strides", [(46_340, 46_339), (46_339, 46_337)])
-def test_overlap_of_two_dimensions_is_known(strides):
-    """The longest that interleave, which share memory from a multiple of both strides on."""
+def test_overlap_of_two_dimensions_is_always_known(strides):
+    """The dimensions are the longest that interleave; from a multiple of both strides on they overlap."""
     for sizes in itertools.product((46_336, 46_340, 46_341), repeat=2):
         assert TensorDesc(UINT8, sizes, strides).overlaps is (sizes[0] > strides[1] and sizes[1] > strides[0])
 
 
-def test_overlap_that_takes_too_long_to_tell_is_unknown():
-    """In work that is counted, not timed: lines of code that are executed."""
+def test_overlap_that_takes_too_long_to_find_is_unknown():
+    """The search is limited by its steps, here executed lines, not by time."""
     desc, lines = TensorDesc(UINT8, (1, 8, 8, 8, 8, 8, 8, 8), NO_END), itertools.count()
 
     def trace(frame, event, arg):
@@ -178,7 +158,7 @@ def test_overlap_that_takes_too_long_to_tell_is_unknown():
     assert overlaps is None
 
 
-def test_overlap_of_strides_that_each_exceed_the_smaller_ones_is_none():
+def test_dimensions_whose_strides_exceed_the_reach_of_smaller_ones_do_not_overlap():
     for order in itertools.permutations((1, 8, 8**2, 8**3, 8**4)):
         assert TensorDesc(UINT8, (8,) * 5, order).overlaps is False
     assert TensorDesc(UINT8, (8,) * 8, packed_strides((9,) * 8)).overlaps is False
