@@ -1,4 +1,4 @@
-"""The registry: every operator has a row, and a row is all that an operator needs to be run, checked and measured."""
+"""The registry: every operator has a row, which suffices to run, check and measure it."""
 
 import random
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ ROWS = {operator.name: operator for operator in OPERATORS}
 
 @dataclass(frozen=True)
 class PeakOperatorDesc(ArgmaxOperatorDesc):
-    """An operator to come; its oracle and its lowering are those of ARGMAX."""
+    """A new operator, with the oracle and the lowering of ARGMAX."""
 
 
 PEAK = Operator("PEAK", PeakOperatorDesc, dmlgpu.argmax, ROWS["ARGMAX"].samples[:2], {"output_data_type": (UINT32,)})
@@ -33,7 +33,7 @@ def test_every_descriptor_has_a_row_and_every_function_is_public():
         assert operator.function is None or operator.function is getattr(dmlgpu, operator.function.__name__)
 
 
-def test_the_others_mean_the_same_as_one_that_is_computed():
+def test_each_descriptor_is_of_one_operator_and_its_canonical_one_is_computed():
     assert set(ROWS) - {operator.name for operator in CANONICAL} == {
         "REDUCE ARGMAX",
         "REDUCE ARGMIN",
@@ -45,16 +45,12 @@ def test_the_others_mean_the_same_as_one_that_is_computed():
     }
     for operator in OPERATORS:
         for desc in operator.descs():
-            (same,) = (other for other in CANONICAL if other.describes(desc.canonical()))
-            assert (same is operator) == (operator in CANONICAL)
+            assert [other for other in OPERATORS if other.describes(desc)] == [operator]
+            (computed,) = (other for other in CANONICAL if other.describes(desc.canonical()))
+            assert (computed is operator) == (operator in CANONICAL)
 
 
-def test_a_descriptor_is_of_one_operator():
-    for operator in OPERATORS:
-        assert [other for other in OPERATORS if other.describes(next(operator.descs()))] == [operator]
-
-
-def test_what_an_operator_lacks_is_left_out():
+def test_arguments_that_an_operator_lacks_are_ignored():
     window = {"window_size": (2, 2), "dilations": (2, 2), "indices_data_type": UINT32}
     desc = ROWS["MAX_POOLING"].of(TensorDesc(UINT8, (1, 1, 3, 3)), **window, output_sizes=(2, 2))
     assert desc == MaxPoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 3, 3)), (2, 2))
@@ -62,20 +58,20 @@ def test_what_an_operator_lacks_is_left_out():
         ROWS["REDUCE ARGMAX"].of(TensorDesc(UINT8, (3, 3)), axes=(2,))
 
 
-def test_the_first_of_options_is_taken():
+def test_the_default_of_an_option_is_its_first_value():
     desc = ROWS["REDUCE ARGMIN"].of(TensorDesc(UINT8, (3, 3)), axes=(1,))
     assert (desc.function, desc.output_tensor.data_type) == (dmlgpu.ReduceFunction.ARGMIN, dmlgpu.DataType.INT64)
     assert ROWS["MAX_POOLING2"].of(TensorDesc(UINT8, (1, 1, 3, 3)), window_size=(2, 2)).output_indices_tensor is None
 
 
-def test_outputs_are_changed_where_they_are():
+def test_all_outputs_are_changed():
     for indices in (None, UINT32):
         desc = ROWS["MAX_POOLING2"].on(ROWS["MAX_POOLING2"].samples[0], UINT8, indices_data_type=indices)
         changed = with_outputs(desc, lambda target: TensorDesc(target.data_type, target.sizes, None, 1 << 20))
         assert [target.size_in_bytes for target in changed.outputs] == [1 << 20] * len(desc.outputs)
 
 
-def test_a_row_is_checked_drawn_hashed_and_described(device, monkeypatch):
+def test_a_new_row_is_checked_drawn_hashed_and_described(device, monkeypatch):
     monkeypatch.setattr("dmlgpu.registry.OPERATORS", (PEAK,))
     cases = samples((PEAK,))
     assert {(case.operator, type(case.desc)) for case in cases} == {("PEAK", PeakOperatorDesc)}
