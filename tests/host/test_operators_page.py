@@ -1,23 +1,22 @@
-"""docs/operators.md is what docstrings and tables say. `test_readme.py` runs its examples and follows its links."""
+"""docs/operators.md, which is written from docstrings and tables. `test_readme.py` runs its examples."""
 
 import re
 
 import pytest
 
-from dmlgpu import DataType
 from dmlgpu.descriptors.feature_levels import FEATURE_LEVELS
 from dmlgpu.registry import OPERATORS
 from tests import operators_page
 
 
-def test_the_page_is_what_is_written():
+def test_the_page_is_up_to_date():
     text = operators_page.PAGE.read_text(encoding="utf-8")
     assert text == operators_page.page(), "write it anew: python -m tests.operators_page"
 
 
 def test_every_descriptor_has_a_section_with_an_example():
-    found = re.findall(r"^## ([A-Z]\w+)\n(?:(?!## ).*\n)*?```python\n", operators_page.page(), re.MULTILINE)
-    assert found == list(dict.fromkeys(operator.name.partition(" ")[0] for operator in OPERATORS))
+    sections = re.findall(r"^## ([A-Z]\w+)\n(?:(?!## ).*\n)*?```python\n", operators_page.page(), re.MULTILINE)
+    assert sections == list(dict.fromkeys(operator.name.partition(" ")[0] for operator in OPERATORS))
 
 
 def test_every_decision_is_cited():
@@ -26,18 +25,18 @@ def test_every_decision_is_cited():
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
-def test_docstrings_name_the_structure_and_the_operator_that_is_computed(operator):
-    said = operators_page.parts(operator.desc)[""]
+def test_docstrings_name_the_structure_and_the_canonical_operator(operator):
+    text = operators_page.parts(operator.desc)[""]
     name = operator.name.partition(" ")[0]
-    assert f" (DML_{name}_OPERATOR_DESC)." in said
+    assert f" (DML_{name}_OPERATOR_DESC)." in text
     if operator not in operators_page.CANONICAL and name != "REDUCE":
-        assert operators_page.named(said) == type(next(operator.descs()).canonical()).__name__
+        assert operators_page.named(text) == type(next(operator.descs()).canonical()).__name__
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
-def test_all_types_of_directml_are_taken(operator):
-    for brought in FEATURE_LEVELS[operator.name].values():
-        for field, types in brought.items():
+def test_all_types_of_directml_are_supported(operator):
+    for new_types in FEATURE_LEVELS[operator.name].values():
+        for field, types in new_types.items():
             assert set(types) <= set(operator.types[field])
 
 
@@ -47,14 +46,7 @@ def test_only_float64_bool_and_some_indices_are_extensions():
     ]
     assert {types for row in rows for types in row[1:] if types} == {
         "FLOAT64, bool as UINT8",
-        "bool as UINT8",  # of quantized elements
-        "UINT64, UINT32",  # of a gradient
-        "INT64, INT32",  # of TOP_K
+        "bool as UINT8",  # quantized elements
+        "UINT64, UINT32",  # indices of a gradient
+        "INT64, INT32",  # indices of TOP_K
     }
-
-
-def test_what_directml_lacks_is_marked(monkeypatch):
-    (operator,) = (each for each in OPERATORS if each.name == "AVERAGE_POOLING")
-    types = operator.types
-    monkeypatch.setattr(operator.desc, "types", types | {"input_tensor": (*types["input_tensor"], DataType.INT4)})
-    assert operators_page.types(operator)[-1] == (operators_page.EXTENSION, "INT4", "")
