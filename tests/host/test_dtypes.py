@@ -45,7 +45,7 @@ def test_bits_and_types_of_numpy():
 
 
 @pytest.mark.parametrize("dtype", [complex, object, "U3", "M8[s]", "m8[s]", [("a", "f4")]])
-def test_types_that_directml_lacks(dtype):
+def test_types_that_directml_lacks_are_refused(dtype):
     with pytest.raises(DescriptorError) as caught:
         DataType.of(dtype)
     assert str(caught.value) == (
@@ -54,13 +54,13 @@ def test_types_that_directml_lacks(dtype):
     )
 
 
-def test_types_that_can_be_converted():
+def test_a_conversion_keeps_values_if_an_allowed_type_can():
     how = "; convert the array, as by x.astype(np.{0}), a list by np.asarray(x, np.{0})"
     if np.dtype(np.longdouble) != np.float64:  # as on Windows
         with pytest.raises(DescriptorError) as caught:
             DataType.of(np.longdouble)
         assert how.format("float64") in str(caught.value)
-    # ml_dtypes has it; NumPy only names it.
+    # A type of the package ml_dtypes.
     assert conversion("bfloat16", DataType) == how.format("float32")
     assert conversion("float64", (DataType.FLOAT16, DataType.FLOAT32)) == how.format("float32") + ", which rounds"
     assert conversion("bool", DataType) == conversion("uint8", DataType) == how.format("int32")
@@ -77,7 +77,7 @@ def test_types_that_can_be_converted():
 
 @pytest.mark.parametrize("allowed", {types["input_tensor"] for types in REDUCE_TYPES.values()}, ids=len)
 def test_every_type_of_numbers_can_be_converted(allowed):
-    """Where it is not allowed; and ends are said to round just where they do."""
+    """The advice mentions rounding only if the largest number is rounded."""
     assert {DataType.FLOAT32, DataType.FLOAT16} <= set(allowed)
     for data_type in set(DataType) - set(allowed):
         how = conversion(data_type.name.lower(), allowed)
@@ -92,7 +92,7 @@ def test_every_type_of_numbers_can_be_converted(allowed):
             assert how.endswith(", which rounds") != same
 
 
-def test_an_array_of_bool_is_uint8_where_that_is_allowed():
+def test_an_array_of_bool_is_uint8_if_that_is_allowed():
     assert DataType.of(bool) is DataType.of(np.bool_, "X", (DataType.UINT8,)) is DataType.UINT8
     with pytest.raises(DescriptorError, match=r"^X: NumPy type bool has no .* allowed are float32; convert .*float32"):
         DataType.of(bool, "X", (DataType.FLOAT32,))
