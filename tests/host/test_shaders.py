@@ -1,4 +1,4 @@
-"""The shaders and the modules that the build makes of them: constants, checks, and damaged installations."""
+"""The shaders and their compiled modules: constants, the build, and damaged installations."""
 
 import json
 import re
@@ -37,7 +37,7 @@ SIZES = {"size": (1, 1, 2, 3), "plane": (4, 5), "values_stride": (0, 0, 5, 1), "
 PUSH = {"first_output": 0, "output_count": 1, **SIZES, "values_base": 7}
 
 
-def test_names_that_a_module_has_not_are_refused():
+def test_names_that_a_module_lacks_are_refused():
     assert spirv.push_words("scatter_clear_last_32", Values(**PUSH)) == [0, 1, 1, 1, 2, 3, 4, 5, 0, 0, 5, 1, 0, 20, 7]
     lacking = "the plan lacks push constants ['output_count', 'values_base'], and has unknown ones []"
     for push, message in (
@@ -53,7 +53,7 @@ def test_names_that_a_module_has_not_are_refused():
 
 
 def specialized(module, **values):
-    """The text of a module whose constants are 1, but for some."""
+    """The text of a module whose constants are 1, except these values."""
     variant, accumulator, bits = module.rsplit("_", 2)
     ones = dict.fromkeys(spirv.layout_of(module).constants, 1)
     code, _ = spirv.specialized(Shader(variant, accumulator, int(bits), Values(**{**ones, **values})))
@@ -65,7 +65,7 @@ def specialized(module, **values):
 
 @pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith(spirv._UNROLLED)])
 def test_drivers_get_no_specialization_constants(module):
-    """But a choice between vectors of constants, which drivers make."""
+    """Except a choice between constant vectors, which drivers compute."""
     assert not re.search("SpecId|SpecConstant(?!Op %v2uint Select)", specialized(module))
 
 
@@ -77,29 +77,29 @@ def test_drivers_get_the_values_of_constants():
 
 
 def test_loops_that_drivers_unroll_count_between_constants():
-    """Others Mesa keeps as loops, and the arrays that they write in memory.
+    """Mesa does not unroll other loops, and keeps the arrays that they write in memory.
 
-    25.0 those that begin at a function's parameter, 22.3 those with a second part in their condition.
+    Mesa 25.0 keeps loops that begin at a function's parameter, 22.3 those with a second part in their condition.
     """
     constant = r"[A-Z\d_ +*/()-]+"
-    found = set().union(*(re.findall(r"\[\[unroll\]\]\s*for \(uint (.+?); (.+?);", text) for text in SOURCES.values()))
-    assert len(found) > 30
-    for first, goes_on in found:
+    loops = set().union(*(re.findall(r"\[\[unroll\]\]\s*for \(uint (.+?); (.+?);", text) for text in SOURCES.values()))
+    assert len(loops) > 30
+    for first, condition in loops:
         assert re.fullmatch(rf"\w+ = {constant}", first)
-        assert re.fullmatch(rf"\w+ <=? {constant}|\w+-- > 0|int\(\w+\) >= 0", goes_on)
+        assert re.fullmatch(rf"\w+ <=? {constant}|\w+-- > 0|int\(\w+\) >= 0", condition)
 
 
 def test_numbers_of_kinds_and_results_are_the_enumerations():
     (line,) = [line for source in SOURCES.values() for line in re.findall(r"const uint (UINT = .*);", source)]
     assert line == ", ".join(f"{kind.name} = {kind.value}" for kind in NumberKind)
-    found = set()
+    results = set()
     for accumulator in ("sum", "exact"):
         (line,) = re.findall(r"^const uint (SUM = .*);", SOURCES[f"accumulators/{accumulator}.glsl"], re.MULTILINE)
-        found |= set(line.split(", "))
-    assert found == {f"{result.name} = {result.value}" for result in SumResult}
+        results |= set(line.split(", "))
+    assert results == {f"{result.name} = {result.value}" for result in SumResult}
 
 
-def test_every_entry_point_is_compiled_and_asks_for_no_feature_of_the_device():
+def test_every_entry_point_is_compiled_and_needs_no_feature_of_the_device():
     assert set(MODULES.values()) == {name for name in SOURCES if name.endswith(".comp")}
     for module in MODULES:
         assert spirv.load(module)[:4] == (0x07230203).to_bytes(4, "little")
@@ -107,9 +107,9 @@ def test_every_entry_point_is_compiled_and_asks_for_no_feature_of_the_device():
         assert capabilities == [(1,)]  # Shader
 
 
-# What the build refuses
+# The build
 
-# What stands in a module, what is put there in its place, and why that is refused.
+# A pattern in a module, its replacement, and the problem of the result.
 REFUSED = {
     **{
         name: (
@@ -163,7 +163,7 @@ TABLE = "reduce_sum_32 reduce.comp BITS=32\nrows_last_32 scatter_mark.comp OUTPU
 
 @pytest.fixture
 def built(tmp_path, monkeypatch):
-    """Shaders that a test may change, and what builds them: it returns what is said."""
+    """A function that builds a copy of the shaders, and returns the exit code and the output."""
     shutil.copytree(SHADERS, tmp_path / "shaders")
     (tmp_path / "modules.txt").write_text(TABLE)
 
@@ -202,9 +202,9 @@ def test_a_build_that_fails_changes_nothing(built, tmp_path):
     before = {file: file.read_bytes() for file in (tmp_path / "spirv").iterdir()}
     add_a_line(tmp_path / "shaders/core/kernel.glsl")
     (tmp_path / "shaders/accumulators/sum.glsl").write_text("\nno GLSL")
-    code, said = built()
+    code, output = built()
     assert code == 1
-    assert re.search("accumulators/sum.glsl:2: .*syntax error", said)
+    assert re.search("accumulators/sum.glsl:2: .*syntax error", output)
     assert {file: file.read_bytes() for file in (tmp_path / "spirv").iterdir()} == before
     assert {path.name for path in tmp_path.iterdir()} == {"shaders", "modules.txt", "spirv"}
 
@@ -218,32 +218,28 @@ def test_a_compiler_that_is_missing_is_named(built, tmp_path, monkeypatch):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """The folder of the modules, a copy that a test may damage."""
+    """A copy of the folder of modules, which a test may damage."""
+
+    def forget():
+        for function in spirv.load, spirv.layouts, spirv.layout_of:
+            function.cache_clear()
+
     folder = tmp_path / "spirv"
     shutil.copytree(spirv._FOLDER, folder)
     monkeypatch.setattr(spirv, "_FOLDER", folder)
-    spirv.load.cache_clear()
-    spirv.layouts.cache_clear()
-    spirv.layout_of.cache_clear()
+    forget()
     yield folder
-    spirv.load.cache_clear()
-    spirv.layouts.cache_clear()
-    spirv.layout_of.cache_clear()
+    forget()
 
 
-def test_the_list_is_of_the_modules_and_no_others(installed):
+def test_the_list_has_exactly_the_modules(installed):
     assert {path.name for path in installed.iterdir()} == {"layouts.json", *(f"{name}.spv" for name in MODULES)}
 
 
 DAMAGE = {
     "cut": lambda content: content[:-4],
-    "cut within a word": lambda content: content[:-2],
     "empty": lambda content: b"",
-    "a header alone": lambda content: content[:20],
-    "first byte flipped": lambda content: bytes([content[0] ^ 1]) + content[1:],
-    "zeros at the end": lambda content: content[:-512] + bytes(512),
-    "longer": lambda content: content + bytes(4),
-    "a bit flipped within": lambda content: content[:999] + bytes([content[999] ^ 1]) + content[1000:],
+    "a bit flipped": lambda content: content[:999] + bytes([content[999] ^ 1]) + content[1000:],
 }
 
 
@@ -275,14 +271,18 @@ def test_missing_file_is_named(installed, name):
         spirv.load("rows_selection_8")
 
 
-REST = '"sha256": "", "source": ""}'
-SHAPES = [f'{{"constants": {{"group_size": "x"}}, "push": {{}}, {REST}', f'{{"constants": [0], "push": {{}}, {REST}']
-SHAPES += ['{"constants": {}}', '{"constants": {}, "push": {}}', f'{{"constants": {{}}, "push": {{"size": 3}}, {REST}']
-SHAPES += [f'{{"constants": {{}}, "push": {{"size": [1]}}, {REST}', "1"]
-
-
 @pytest.mark.parametrize(
-    "content", ["", '{"rows_selection_8":', "[]", *(f'{{"rows_selection_8": {shape}}}' for shape in SHAPES)]
+    "content",
+    [
+        "",
+        "[]",
+        '{"rows_selection_8": 1}',
+        '{"rows_selection_8": {"constants": {}, "push": {}}}',
+        '{"rows_selection_8": {"constants": [0], "push": {}, "sha256": ""}}',
+        '{"rows_selection_8": {"constants": {"group_size": "x"}, "push": {}, "sha256": ""}}',
+        '{"rows_selection_8": {"constants": {}, "push": {"size": 3}, "sha256": ""}}',
+        '{"rows_selection_8": {"constants": {}, "push": {"size": [1]}, "sha256": ""}}',
+    ],
 )
 def test_damaged_layouts_are_named(installed, content):
     (installed / "layouts.json").write_text(content)
@@ -291,16 +291,16 @@ def test_damaged_layouts_are_named(installed, content):
 
 
 @pytest.mark.parametrize(
-    ("layout", "says"),
+    ("layout", "problem"),
     [({"rows_selection_16": 1}, "is damaged: "), ({}, "has no shader rows_selection_16; reinstall dmlgpu")],
     ids=["damaged", "not listed"],
 )
-def test_layouts_of_other_modules_are_not_looked_at(installed, layout, says):
+def test_a_module_loads_whatever_the_layouts_of_others(installed, layout, problem):
     layouts = json.loads((installed / "layouts.json").read_text())
     del layouts["rows_selection_16"]
     (installed / "layouts.json").write_text(json.dumps(layouts | layout))
     assert spirv.load("rows_selection_8")
-    with pytest.raises(DeviceError, match=rf"^.*[/\\]layouts\.json {says}"):
+    with pytest.raises(DeviceError, match=rf"^.*[/\\]layouts\.json {problem}"):
         spirv.load("rows_selection_16")
 
 
@@ -323,19 +323,18 @@ def test_damage_is_a_device_error_of_the_first_call(installed, driver, environme
         file.write_bytes(file.read_bytes()[:-100])
     environment["DMLGPU_DEVICE"] = str(driver.index)
     printed = output_of(DAMAGED, str(installed), environment=environment)
-    found = re.fullmatch(r"shader (.*)[/\\]\w+_32\.spv is not the module .*; reinstall dmlgpu .*\n", printed)
-    assert found
-    assert found[1] == str(installed)
+    folder = re.escape(str(installed))
+    assert re.fullmatch(rf"shader {folder}[/\\]\w+_32\.spv is not the module .*; reinstall dmlgpu .*\n", printed)
 
 
 def test_wheels_have_the_modules_and_their_list(tmp_path):
     build = tmp_path / "build"
-    # Where the set-up put it; a system need not have one.
+    # The set-up's cmake, because the system may have none.
     cmake = Path(sys.executable).with_name("cmake")
     command = [cmake, "-S", ROOT, "-B", build, "-DSKBUILD=2", "-DSKBUILD_STATE=wheel"]
     subprocess.run(command, check=True, capture_output=True)
     shutil.copytree(spirv._FOLDER, build / "spirv", dirs_exist_ok=True)
     command = [cmake, "--install", build, "--prefix", tmp_path / "wheel"]
     subprocess.run(command, check=True, capture_output=True)
-    there_are = {path.name for path in (tmp_path / "wheel/dmlgpu/spirv").iterdir()}
-    assert there_are == {"layouts.json", *(f"{name}.spv" for name in MODULES)}
+    files = {path.name for path in (tmp_path / "wheel/dmlgpu/spirv").iterdir()}
+    assert files == {"layouts.json", *(f"{name}.spv" for name in MODULES)}
