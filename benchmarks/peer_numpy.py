@@ -10,30 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, plain_axis, with_one_axis
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    AveragePooling1OperatorDesc,
-    AveragePoolingGradOperatorDesc,
-    AxisDirection,
-    CumulativeSummationOperatorDesc,
-    LpPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    MaxUnpoolingOperatorDesc,
-    OperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    TopK1OperatorDesc,
-)
+import dmlgpu
+from benchmarks.peers import Contender, Peer, as_outputs, function_of
 from dmlgpu.descriptors.tensor import Array
 
 _Windowed = (
-    MaxPooling2OperatorDesc
-    | AveragePooling1OperatorDesc
-    | LpPooling1OperatorDesc
-    | MaxPoolingGradOperatorDesc
-    | AveragePoolingGradOperatorDesc
+    dmlgpu.MaxPooling2OperatorDesc
+    | dmlgpu.AveragePooling1OperatorDesc
+    | dmlgpu.LpPooling1OperatorDesc
+    | dmlgpu.MaxPoolingGradOperatorDesc
+    | dmlgpu.AveragePoolingGradOperatorDesc
 )
 
 
@@ -42,45 +28,41 @@ def _log_sum_exp(rows: Array, axis: int) -> Any:
     return np.log(np.exp(rows - most).sum(axis)) + most.squeeze(axis)
 
 
-_REDUCTIONS: dict[ReduceFunction, Callable[[Array, int], Any]] = {
-    ReduceFunction.SUM: np.sum,
-    ReduceFunction.MAX: np.max,
-    ReduceFunction.AVERAGE: np.mean,
-    ReduceFunction.LOG_SUM_EXP: _log_sum_exp,
+_REDUCTIONS: dict[dmlgpu.ReduceFunction, Callable[[Array, int], Any]] = {
+    dmlgpu.ReduceFunction.SUM: np.sum,
+    dmlgpu.ReduceFunction.MAX: np.max,
+    dmlgpu.ReduceFunction.AVERAGE: np.mean,
+    dmlgpu.ReduceFunction.LOG_SUM_EXP: _log_sum_exp,
 }
 
 
 class NumpyPeer(Peer):
     """NumPy, on one thread."""
 
-    name = "NumPy"
-
     @property
     def description(self) -> str:
         return f"{np.__version__}, 1 thread (what is used here calls no BLAS)"
 
-    def argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
-        return _contender(desc, partial(np.argmax, *with_one_axis(desc, x)))
+    def argmax(self, desc: dmlgpu.ArgmaxOperatorDesc, x: Array, axis: int) -> Contender:
+        return _contender(desc, partial(np.argmax, x, axis))
 
-    def reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
-        function = self._function(_REDUCTIONS, desc)
-        return _contender(desc, partial(function, *with_one_axis(desc, x)))
+    def reduce(self, desc: dmlgpu.ReduceOperatorDesc, x: Array, axis: int) -> Contender:
+        return _contender(desc, partial(function_of(_REDUCTIONS, desc), x, axis))
 
-    def max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
-        if not desc.output_indices_tensor:
-            return _contender(desc, partial(_maxima, desc, x, _shifts(desc)))
-        maxima_and_indices = partial(_maxima_and_indices, desc, x, _positions(x), _shifts(desc))
-        return Contender(maxima_and_indices, lambda outputs: as_outputs(desc, *outputs))
+    def max_pooling(self, desc: dmlgpu.MaxPooling2OperatorDesc, x: Array) -> Contender:
+        if desc.output_indices_tensor:
+            return _contender(desc, partial(_maxima_and_indices, desc, x, _positions(x), _shifts(desc)))
+        return _contender(desc, partial(_maxima, desc, x, _shifts(desc)))
 
-    def average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+    def average_pooling(self, desc: dmlgpu.AveragePooling1OperatorDesc, x: Array) -> Contender:
         shifts, counts = _shifts(desc), _counts(desc)
         return _contender(desc, lambda: _sums(desc, x, shifts) / counts)
 
-    def lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+    def lp_pooling(self, desc: dmlgpu.LpPooling1OperatorDesc, x: Array) -> Contender:
         shifts = _shifts(desc)
         return _contender(desc, lambda: _sums(desc, np.abs(x) ** desc.p, shifts) ** (1 / desc.p))
 
-    def max_pooling_grad(self, desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> Contender:
+    def max_pooling_grad(self, desc: dmlgpu.MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> Contender:
         position, shifts = _positions(x), _shifts(desc)
 
         def call() -> Array:
@@ -89,7 +71,7 @@ class NumpyPeer(Peer):
 
         return _contender(desc, call)
 
-    def average_pooling_grad(self, desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Contender:
+    def average_pooling_grad(self, desc: dmlgpu.AveragePoolingGradOperatorDesc, gradient: Array) -> Contender:
         shifts, counts = _shifts(desc), _counts(desc)
 
         def call() -> Array:
@@ -100,7 +82,7 @@ class NumpyPeer(Peer):
 
         return _contender(desc, call)
 
-    def max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
+    def max_unpooling(self, desc: dmlgpu.MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
         def call() -> Array:
             output = np.zeros(desc.output_tensor.element_count, x.dtype)
             output[indices] = x
@@ -108,25 +90,23 @@ class NumpyPeer(Peer):
 
         return _contender(desc, call)
 
-    def cumulative_sum(self, desc: CumulativeSummationOperatorDesc, x: Array) -> Contender:
-        return _contender(desc, partial(np.cumsum, x, plain_axis(desc)))
+    def cumulative_sum(self, desc: dmlgpu.CumulativeSummationOperatorDesc, x: Array) -> Contender:
+        return _contender(desc, partial(np.cumsum, x, desc.axis))
 
-    def top_k(self, desc: TopK1OperatorDesc, x: Array) -> Contender:
-        if desc.axis_direction is not AxisDirection.DECREASING:
-            raise UnavailableError("selects the greatest elements only")
+    def top_k(self, desc: dmlgpu.TopK1OperatorDesc, x: Array) -> Contender:
         rows = np.moveaxis(x, desc.axis, -1)
 
-        def call() -> tuple[Array, Array]:
+        def call() -> tuple[Array, ...]:
             any_order = np.argpartition(rows, -desc.k)[..., -desc.k :]
             order = np.argsort(np.take_along_axis(rows, any_order, -1))[..., ::-1]
             indices = np.take_along_axis(any_order, order, -1)
-            return np.take_along_axis(rows, indices, -1), indices
+            return tuple(np.moveaxis(y, -1, desc.axis) for y in (np.take_along_axis(rows, indices, -1), indices))
 
-        return Contender(call, lambda outputs: as_outputs(desc, *(np.moveaxis(y, -1, desc.axis) for y in outputs)))
+        return _contender(desc, call)
 
 
-def _contender(desc: OperatorDesc, call: Callable[[], Any]) -> Contender:
-    return Contender(call, lambda output: as_outputs(desc, output))
+def _contender(desc: dmlgpu.OperatorDesc, call: Callable[[], Any]) -> Contender:
+    return Contender(call, partial(as_outputs, desc))
 
 
 # For a position in the window: the windows whose element there is in the input, and these elements.
@@ -166,7 +146,7 @@ def _least(dtype: np.dtype[Any]) -> Any:
     return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
 
 
-def _maxima(desc: MaxPooling2OperatorDesc, x: Array, shifts: list[Shift]) -> Array:
+def _maxima(desc: dmlgpu.MaxPooling2OperatorDesc, x: Array, shifts: list[Shift]) -> Array:
     best = np.full(_sizes(desc), _least(x.dtype), x.dtype)
     for windows, elements in shifts:
         np.maximum(best[windows], x[elements], out=best[windows])
@@ -191,7 +171,7 @@ def _sums(desc: _Windowed, terms: Array, shifts: list[Shift]) -> Array:
     return total
 
 
-def _counts(desc: AveragePooling1OperatorDesc | AveragePoolingGradOperatorDesc) -> Array:
+def _counts(desc: dmlgpu.AveragePooling1OperatorDesc | dmlgpu.AveragePoolingGradOperatorDesc) -> Array:
     """Number of elements of every window that count, if no window overhangs the padding."""
     pooled = getattr(desc, desc.pooled_field)
     dtype = pooled.data_type.numpy

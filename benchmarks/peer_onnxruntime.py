@@ -10,38 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, plain_axis, with_one_axis
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    AveragePooling1OperatorDesc,
-    AxisDirection,
-    CumulativeSummationOperatorDesc,
-    LpPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    MaxUnpoolingOperatorDesc,
-    OperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    RoiPoolingOperatorDesc,
-    TopK1OperatorDesc,
-    devices,
-)
+import dmlgpu
+from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, function_of
 from dmlgpu.descriptors.tensor import Array
 
 # The first opset with all that is used here: from it on, AveragePool has dilations.
 _OPSET, _IR_VERSION = 19, 9
 _REDUCTIONS = {
-    ReduceFunction.SUM: "ReduceSum",
-    ReduceFunction.MAX: "ReduceMax",
-    ReduceFunction.AVERAGE: "ReduceMean",
-    ReduceFunction.LOG_SUM_EXP: "ReduceLogSumExp",
+    dmlgpu.ReduceFunction.SUM: "ReduceSum",
+    dmlgpu.ReduceFunction.MAX: "ReduceMax",
+    dmlgpu.ReduceFunction.AVERAGE: "ReduceMean",
+    dmlgpu.ReduceFunction.LOG_SUM_EXP: "ReduceLogSumExp",
 }
 
 
 class OnnxruntimePeer(Peer):
     """ONNX Runtime: models of one node, between tensors created before."""
 
-    name = "ONNX"
     _memory = "cpu"
 
     def __init__(self) -> None:
@@ -59,40 +44,38 @@ class OnnxruntimePeer(Peer):
     def description(self) -> str:
         return f"{self._onnxruntime.__version__}, {cores()} threads"
 
-    def argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
-        rows, axis = with_one_axis(desc, x)
-        return self._contender(desc, "ArgMax", [rows], axis=axis, keepdims=0)
+    def argmax(self, desc: dmlgpu.ArgmaxOperatorDesc, x: Array, axis: int) -> Contender:
+        return self._contender(desc, "ArgMax", [x], axis=axis, keepdims=0)
 
-    def reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
-        rows, axis = with_one_axis(desc, x)
-        return self._contender(desc, self._function(_REDUCTIONS, desc), [rows], np.array([axis]), keepdims=0)
+    def reduce(self, desc: dmlgpu.ReduceOperatorDesc, x: Array, axis: int) -> Contender:
+        return self._contender(desc, function_of(_REDUCTIONS, desc), [x], np.array([axis]), keepdims=0)
 
-    def max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
+    def max_pooling(self, desc: dmlgpu.MaxPooling2OperatorDesc, x: Array) -> Contender:
         return self._contender(desc, "MaxPool", [x], **_window(desc))
 
-    def average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+    def average_pooling(self, desc: dmlgpu.AveragePooling1OperatorDesc, x: Array) -> Contender:
         return self._contender(desc, "AveragePool", [x], **_window(desc), count_include_pad=int(desc.include_padding))
 
-    def lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+    def lp_pooling(self, desc: dmlgpu.LpPooling1OperatorDesc, x: Array) -> Contender:
         return self._contender(desc, "LpPool", [x], **_window(desc), p=desc.p)
 
-    def max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
+    def max_unpooling(self, desc: dmlgpu.MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
         scale = [target // source for target, source in zip(desc.output_tensor.sizes[2:], x.shape[2:], strict=True)]
         return self._contender(desc, "MaxUnpool", [x, indices.astype(np.int64)], kernel_shape=scale, strides=scale)
 
-    def roi_pooling(self, desc: RoiPoolingOperatorDesc, x: Array, rois: Array) -> Contender:
+    def roi_pooling(self, desc: dmlgpu.RoiPoolingOperatorDesc, x: Array, rois: Array) -> Contender:
         options = {"pooled_shape": desc.pooled_size, "spatial_scale": desc.spatial_scale}
         return self._contender(desc, "MaxRoiPool", [x, rois[0, 0]], **options)
 
-    def cumulative_sum(self, desc: CumulativeSummationOperatorDesc, x: Array) -> Contender:
-        return self._contender(desc, "CumSum", [x], np.array(plain_axis(desc)))
+    def cumulative_sum(self, desc: dmlgpu.CumulativeSummationOperatorDesc, x: Array) -> Contender:
+        return self._contender(desc, "CumSum", [x], np.array(desc.axis))
 
-    def top_k(self, desc: TopK1OperatorDesc, x: Array) -> Contender:
-        largest = int(desc.axis_direction is AxisDirection.DECREASING)
+    def top_k(self, desc: dmlgpu.TopK1OperatorDesc, x: Array) -> Contender:
+        largest = int(desc.axis_direction is dmlgpu.AxisDirection.DECREASING)
         return self._contender(desc, "TopK", [x], np.array([desc.k]), axis=desc.axis, largest=largest)
 
     def _contender(
-        self, desc: OperatorDesc, operator: str, inputs: Sequence[Array], *constants: Array, **attributes: Any
+        self, desc: dmlgpu.OperatorDesc, operator: str, inputs: Sequence[Array], *constants: Array, **attributes: Any
     ) -> Contender:
         """A model of one operator; its inputs precede constants."""
         if not all(x.flags.c_contiguous for x in inputs):
@@ -129,7 +112,7 @@ class OnnxruntimePeer(Peer):
         def run() -> None:
             session.run_with_iobinding(binding)
 
-        return Contender(run, lambda _: as_outputs(desc, *binding.copy_outputs_to_cpu()))
+        return Contender(run, lambda _: as_outputs(desc, tuple(binding.copy_outputs_to_cpu())))
 
     def _session(self, model: bytes, options: Any) -> Any:
         return self._onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -138,7 +121,6 @@ class OnnxruntimePeer(Peer):
 class WebgpuPeer(OnnxruntimePeer):
     """ONNX Runtime's WebGPU provider, without nodes on the CPU; each run is waited for."""
 
-    name = "ONNX Runtime's WebGPU provider"
     _memory = "webgpu"
 
     def __init__(self) -> None:
@@ -147,9 +129,9 @@ class WebgpuPeer(OnnxruntimePeer):
             import onnxruntime_ep_webgpu as provider
         except ModuleNotFoundError:
             raise UnavailableError("not installed") from None
-        if len(devices()) > 1:
+        if len(dmlgpu.devices()) > 1:
             raise UnavailableError("it takes what device it likes: set VK_DRIVER_FILES to the manifest of one driver")
-        # Without this variable, which the library reads when it is loaded, it refuses devices that are CPUs.
+        # Without this variable, which the library reads when it is loaded, it refuses dmlgpu.devices that are CPUs.
         os.environ["ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER"] = "1"
         library = self._onnxruntime
         library.set_default_logger_severity(4)
@@ -162,7 +144,7 @@ class WebgpuPeer(OnnxruntimePeer):
     def description(self) -> str:
         return f"{self._onnxruntime.__version__}, onnxruntime-ep-webgpu {version('onnxruntime-ep-webgpu')}"
 
-    def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
+    def contender(self, desc: dmlgpu.OperatorDesc, *inputs: Array) -> Contender:
         contender = super().contender(desc, *inputs)
         library, word = self._onnxruntime, np.zeros(1, np.float32)
         # A copy from the device waits for all earlier work; `synchronize_outputs` does not.
@@ -188,7 +170,9 @@ class WebgpuPeer(OnnxruntimePeer):
         return self._onnxruntime.InferenceSession(model, options)
 
 
-def _window(desc: MaxPooling2OperatorDesc | AveragePooling1OperatorDesc | LpPooling1OperatorDesc) -> dict[str, Any]:
+def _window(
+    desc: dmlgpu.MaxPooling2OperatorDesc | dmlgpu.AveragePooling1OperatorDesc | dmlgpu.LpPooling1OperatorDesc,
+) -> dict[str, Any]:
     """The window as attributes of a node."""
     return {
         "kernel_shape": desc.window_size,

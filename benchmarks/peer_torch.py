@@ -10,29 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, plain_axis, with_one_axis
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    AveragePooling1OperatorDesc,
-    AveragePoolingGradOperatorDesc,
-    AxisDirection,
-    CumulativeSummationOperatorDesc,
-    LpPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    MaxPoolingGradOperatorDesc,
-    MaxUnpoolingOperatorDesc,
-    OperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    TopK1OperatorDesc,
-)
+import dmlgpu
+from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, function_of
 from dmlgpu.descriptors.tensor import Array
 
 _REDUCTIONS = {
-    ReduceFunction.SUM: "sum",
-    ReduceFunction.MAX: "amax",
-    ReduceFunction.AVERAGE: "mean",
-    ReduceFunction.LOG_SUM_EXP: "logsumexp",
+    dmlgpu.ReduceFunction.SUM: "sum",
+    dmlgpu.ReduceFunction.MAX: "amax",
+    dmlgpu.ReduceFunction.AVERAGE: "mean",
+    dmlgpu.ReduceFunction.LOG_SUM_EXP: "logsumexp",
 }
 
 
@@ -44,8 +30,6 @@ class TorchPeer(Peer):
             "cuda". Each run there is waited for.
         uuid: as in DeviceInfo.
     """
-
-    name = "PyTorch"
 
     def __init__(self, device: str = "cpu", uuid: str = "") -> None:
         try:
@@ -71,7 +55,7 @@ class TorchPeer(Peer):
     def description(self) -> str:
         return f"{self._torch.__version__}, {self._where}"
 
-    def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
+    def contender(self, desc: dmlgpu.OperatorDesc, *inputs: Array) -> Contender:
         try:
             contender = super().contender(desc, *inputs)
             contender.run()
@@ -86,12 +70,12 @@ class TorchPeer(Peer):
         except (TypeError, RuntimeError) as error:
             raise UnavailableError(first_line(error)) from None
 
-    def _contender(self, desc: OperatorDesc, call: Callable[[], Any], planes: Array | int = 0) -> Contender:
+    def _contender(self, desc: dmlgpu.OperatorDesc, call: Callable[[], Any], planes: Array | int = 0) -> Contender:
         """`call` returns values, or values and indices within planes, to which these positions are added."""
 
         def outputs(result: Any) -> tuple[Array, ...]:
             values, *indices = result if isinstance(result, tuple) else (result,)
-            return as_outputs(desc, values.cpu().numpy(), *(tensor.cpu().numpy() + planes for tensor in indices))
+            return as_outputs(desc, (values.cpu().numpy(), *(tensor.cpu().numpy() + planes for tensor in indices)))
 
         if self._device.type == "cpu":
             return Contender(call, outputs)
@@ -111,24 +95,22 @@ class TorchPeer(Peer):
 
         return Contender(run, outputs, batch)
 
-    def argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
-        rows, axis = with_one_axis(desc, x)
-        return self._contender(desc, partial(self._torch.argmax, self._tensor(rows), axis))
+    def argmax(self, desc: dmlgpu.ArgmaxOperatorDesc, x: Array, axis: int) -> Contender:
+        return self._contender(desc, partial(self._torch.argmax, self._tensor(x), axis))
 
-    def reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
-        rows, axis = with_one_axis(desc, x)
-        function = getattr(self._torch, self._function(_REDUCTIONS, desc))
-        return self._contender(desc, partial(function, self._tensor(rows), axis))
+    def reduce(self, desc: dmlgpu.ReduceOperatorDesc, x: Array, axis: int) -> Contender:
+        function = getattr(self._torch, function_of(_REDUCTIONS, desc))
+        return self._contender(desc, partial(function, self._tensor(x), axis))
 
-    def max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
+    def max_pooling(self, desc: dmlgpu.MaxPooling2OperatorDesc, x: Array) -> Contender:
         indices = desc.output_indices_tensor is not None
         pool = partial(self._max_pool(desc), return_indices=indices)
         return self._contender(desc, partial(pool, self._tensor(x)), _planes(x.shape))
 
-    def average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+    def average_pooling(self, desc: dmlgpu.AveragePooling1OperatorDesc, x: Array) -> Contender:
         return self._contender(desc, partial(self._average_pool(desc), self._tensor(x)))
 
-    def lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+    def lp_pooling(self, desc: dmlgpu.LpPooling1OperatorDesc, x: Array) -> Contender:
         _check_dilations(desc.dilations)
         tensor, pad = self._tensor(x), self._torch.nn.functional.pad
         pool = partial(
@@ -138,37 +120,39 @@ class TorchPeer(Peer):
         paddings = [*itertools.chain(*zip(desc.start_padding[::-1], desc.end_padding[::-1], strict=True))]
         return self._contender(desc, lambda: pool(pad(tensor, paddings) if any(paddings) else tensor))
 
-    def max_pooling_grad(self, desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> Contender:
+    def max_pooling_grad(self, desc: dmlgpu.MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> Contender:
         return self._backward(desc, self._max_pool(desc), x, gradient)
 
-    def average_pooling_grad(self, desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Contender:
+    def average_pooling_grad(self, desc: dmlgpu.AveragePoolingGradOperatorDesc, gradient: Array) -> Contender:
         x = np.zeros(desc.output_gradient_tensor.sizes, gradient.dtype)
         return self._backward(desc, self._average_pool(desc), x, gradient)
 
-    def _backward(self, desc: OperatorDesc, pool: Callable[[Any], Any], x: Array, gradient: Array) -> Contender:
+    def _backward(self, desc: dmlgpu.OperatorDesc, pool: Callable[[Any], Any], x: Array, gradient: Array) -> Contender:
         """The backward pass of a pooling; the forward pass runs before."""
         tensor, weights = self._tensor(x).requires_grad_(), self._tensor(gradient)
         pooled = pool(tensor)
         return self._contender(desc, lambda: self._torch.autograd.grad(pooled, tensor, weights, retain_graph=True))
 
-    def max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
+    def max_unpooling(self, desc: dmlgpu.MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
         target = desc.output_tensor.sizes
         where = indices.astype(np.int64) - _planes(target)
         unpool = self._torch.ops.aten.max_unpool2d
         return self._contender(desc, partial(unpool, self._tensor(x), self._tensor(where), target[2:]))
 
-    def cumulative_sum(self, desc: CumulativeSummationOperatorDesc, x: Array) -> Contender:
-        return self._contender(desc, partial(self._torch.cumsum, self._tensor(x), plain_axis(desc)))
+    def cumulative_sum(self, desc: dmlgpu.CumulativeSummationOperatorDesc, x: Array) -> Contender:
+        return self._contender(desc, partial(self._torch.cumsum, self._tensor(x), desc.axis))
 
-    def top_k(self, desc: TopK1OperatorDesc, x: Array) -> Contender:
-        largest = desc.axis_direction is AxisDirection.DECREASING
+    def top_k(self, desc: dmlgpu.TopK1OperatorDesc, x: Array) -> Contender:
+        largest = desc.axis_direction is dmlgpu.AxisDirection.DECREASING
         return self._contender(desc, partial(self._torch.topk, self._tensor(x), desc.k, desc.axis, largest))
 
-    def _max_pool(self, desc: MaxPooling2OperatorDesc | MaxPoolingGradOperatorDesc) -> Callable[..., Any]:
+    def _max_pool(self, desc: dmlgpu.MaxPooling2OperatorDesc | dmlgpu.MaxPoolingGradOperatorDesc) -> Callable[..., Any]:
         pool = self._pool("max", desc.window_size)
         return partial(pool, **_window(desc), dilation=desc.dilations)
 
-    def _average_pool(self, desc: AveragePooling1OperatorDesc | AveragePoolingGradOperatorDesc) -> Callable[..., Any]:
+    def _average_pool(
+        self, desc: dmlgpu.AveragePooling1OperatorDesc | dmlgpu.AveragePoolingGradOperatorDesc
+    ) -> Callable[..., Any]:
         _check_dilations(getattr(desc, "dilations", ()))
         pool = self._pool("avg", desc.window_size)
         return partial(pool, **_window(desc), count_include_pad=desc.include_padding)

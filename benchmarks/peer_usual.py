@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import shutil
 import subprocess
@@ -13,118 +12,81 @@ from typing import Any
 
 import numpy as np
 
+import dmlgpu
 from benchmarks.kompute import Kompute
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    AveragePooling1OperatorDesc,
-    AxisDirection,
-    DataType,
-    LpPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    OperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-)
+from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, function_of
 from dmlgpu.descriptors.tensor import Array
+
+_Pooling = dmlgpu.MaxPooling2OperatorDesc | dmlgpu.AveragePooling1OperatorDesc | dmlgpu.LpPooling1OperatorDesc
 
 _SHADERS = Path(__file__).with_name("shaders")
 _GROUP_SIZE = 256
 # The numbers of functions in the shaders of reductions.
 _FUNCTIONS = {
-    ReduceFunction.SUM: 0,
-    ReduceFunction.MAX: 1,
-    ReduceFunction.AVERAGE: 2,
-    ReduceFunction.LOG_SUM_EXP: 3,
+    dmlgpu.ReduceFunction.SUM: 0,
+    dmlgpu.ReduceFunction.MAX: 1,
+    dmlgpu.ReduceFunction.AVERAGE: 2,
+    dmlgpu.ReduceFunction.LOG_SUM_EXP: 3,
 }
 
 
 class UsualPeer(Peer):
     """Kernels for packed FLOAT32 tensors of one buffer, compiled when a benchmark runs or before, by `compile_all`."""
 
-    name = "benchmarks/shaders"
-
     def __init__(self, kompute: Kompute) -> None:
         self._kompute = kompute
         self._group_size = min(_GROUP_SIZE, kompute.device.info.max_group_size)
-        if not all(_module(shader).exists() for shader in _shaders()):
-            _compiler()
+        self._modules = _modules()
 
     @property
     def description(self) -> str:
         return f"GLSL of benchmarks/shaders, workgroups of {self._group_size}"
 
-    def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
-        self._check_tensors(desc)
-        return super().contender(desc, *inputs)
-
-    def _check_tensors(self, desc: OperatorDesc) -> None:
+    def contender(self, desc: dmlgpu.OperatorDesc, *inputs: Array) -> Contender:
         tensors = (*desc.inputs, *desc.outputs)
-        if {tensor.data_type for tensor in tensors} - {DataType.FLOAT32, DataType.UINT32} or not all(
-            tensor.is_packed for tensor in tensors
-        ):
+        types = {tensor.data_type for tensor in tensors}
+        if types - {dmlgpu.DataType.FLOAT32, dmlgpu.DataType.UINT32} or not all(tensor.is_packed for tensor in tensors):
             raise UnavailableError("the kernels need packed float32 or uint32")
         if max(tensor.size_in_bytes for tensor in tensors) > self._kompute.device.limits.segment_bytes:
-            raise UnavailableError("kernels are for tensors of one buffer")
+            raise UnavailableError("the kernels need tensors of one buffer")
+        return super().contender(desc, *inputs)
 
-    def argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
-        if desc.axis_direction is not AxisDirection.INCREASING:
-            raise UnavailableError("kernels take the first of equal elements")
-        return self._over_axes(desc, x, "argmax")
+    def argmax(self, desc: dmlgpu.ArgmaxOperatorDesc, x: Array, axis: int) -> Contender:
+        return self._over_axis(desc, x, axis, "argmax")
 
-    def reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
-        return self._over_axes(desc, x, "reduce", self._function(_FUNCTIONS, desc))
+    def reduce(self, desc: dmlgpu.ReduceOperatorDesc, x: Array, axis: int) -> Contender:
+        return self._over_axis(desc, x, axis, "reduce", function_of(_FUNCTIONS, desc))
 
-    def _over_axes(
-        self, desc: ArgmaxOperatorDesc | ReduceOperatorDesc, x: Array, shader: str, *constants: int
-    ) -> Contender:
-        sizes, axes = desc.input_tensor.sizes, desc.axes
-        if axes != tuple(range(axes[0], axes[-1] + 1)):
-            raise UnavailableError("kernels reduce neighbouring axes")
-        outputs = desc.output_tensor.element_count
-        length, inner = math.prod(sizes[axes[0] : axes[-1] + 1]), math.prod(sizes[axes[-1] + 1 :])
+    def _over_axis(self, desc: dmlgpu.OperatorDesc, x: Array, axis: int, kernel: str, *constants: int) -> Contender:
+        outputs, length, inner = desc.outputs[0].element_count, x.shape[axis], math.prod(x.shape[axis + 1 :])
         if inner == 1:
             self._check_loop(math.ceil(length / self._group_size))
-            return self._contender(desc, x, f"{shader}_rows.comp", outputs, constants, [outputs, length])
+            return self._contender(desc, x, f"{kernel}_rows", outputs, constants, [outputs, length])
         self._check_loop(length)
         groups = math.ceil(outputs / self._group_size)
-        return self._contender(desc, x, f"{shader}.comp", groups, constants, [outputs, length, inner])
+        return self._contender(desc, x, kernel, groups, constants, [outputs, length, inner])
 
-    def max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
-        return self._over_windows(desc, x, "max_pooling.comp", desc.output_indices_tensor is not None)
+    def max_pooling(self, desc: dmlgpu.MaxPooling2OperatorDesc, x: Array) -> Contender:
+        return self._over_windows(desc, x, "max_pooling", desc.output_indices_tensor is not None)
 
-    def average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+    def average_pooling(self, desc: dmlgpu.AveragePooling1OperatorDesc, x: Array) -> Contender:
         if desc.include_padding:
-            raise UnavailableError("kernels divide by the number of elements in the input")
-        return self._over_windows(desc, x, "sum_pooling.comp", False)
+            raise UnavailableError("the kernels divide by the number of elements in the input")
+        return self._over_windows(desc, x, "sum_pooling", False)
 
-    def lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+    def lp_pooling(self, desc: dmlgpu.LpPooling1OperatorDesc, x: Array) -> Contender:
         if desc.p != 2:
-            raise UnavailableError("kernels have p = 2")
-        return self._over_windows(desc, x, "sum_pooling.comp", True)
+            raise UnavailableError("the kernels compute p = 2")
+        return self._over_windows(desc, x, "sum_pooling", True)
 
-    def _over_windows(
-        self,
-        desc: MaxPooling2OperatorDesc | AveragePooling1OperatorDesc | LpPooling1OperatorDesc,
-        x: Array,
-        shader: str,
-        constant: bool,
-    ) -> Contender:
+    def _over_windows(self, desc: _Pooling, x: Array, kernel: str, constant: bool) -> Contender:
         self._check_loop(math.prod(desc.window_size))
-        source, target = desc.input_tensor.sizes[2:], desc.output_tensor.sizes[2:]
-        fields = (
-            (source, 1),
-            (target, 1),
-            (desc.window_size, 1),
-            (desc.strides, 1),
-            (desc.start_padding, 0),
-            (desc.dilations, 1),
-        )
-        # A plane is a volume of depth 1.
-        volumes = [(*(filler,) * (3 - len(values)), *values) for values, filler in fields]
         outputs = desc.output_tensor.element_count
-        push = [outputs, *(value for volume in volumes for value in volume)]
-        return self._contender(desc, x, shader, math.ceil(outputs / self._group_size), [constant], push)
+        # A plane is a volume of depth 1.
+        ones, zeros = (1,) * (5 - x.ndim), (0,) * (5 - x.ndim)
+        push = [outputs, *ones, *x.shape[2:], *ones, *desc.output_tensor.sizes[2:], *ones, *desc.window_size]
+        push += [*ones, *desc.strides, *zeros, *desc.start_padding, *ones, *desc.dilations]
+        return self._contender(desc, x, kernel, math.ceil(outputs / self._group_size), [constant], push)
 
     @staticmethod
     def _check_loop(iterations: int) -> None:
@@ -132,7 +94,13 @@ class UsualPeer(Peer):
             raise UnavailableError("more iterations than llvmpipe does")
 
     def _contender(
-        self, desc: OperatorDesc, x: Array, shader: str, groups: int, constants: Sequence[int], push: Sequence[int]
+        self,
+        desc: dmlgpu.OperatorDesc,
+        x: Array,
+        kernel: str,
+        groups: int,
+        constants: Sequence[int],
+        push: Sequence[int],
     ) -> Contender:
         kompute = self._kompute
         # Several rows of workgroups if they exceed the maximum of a row.
@@ -140,7 +108,7 @@ class UsualPeer(Peer):
         targets = [kompute.upload(np.zeros(tensor.sizes, tensor.data_type.numpy)) for tensor in desc.outputs]
         unused = [kompute.upload(np.zeros(1, np.uint32))] if len(targets) == 1 else []
         submission = kompute.dispatch(
-            _load(_SHADERS / shader),
+            self._modules[kernel],
             (columns, math.ceil(groups / columns), 1),
             [self._group_size, *constants],
             push,
@@ -148,46 +116,31 @@ class UsualPeer(Peer):
         )
 
         def outputs(_: Any) -> tuple[Array, ...]:
-            arrays = (
-                kompute.download(target, tensor.data_type.numpy)
-                for target, tensor in zip(targets, desc.outputs, strict=True)
-            )
-            return as_outputs(desc, *arrays)
+            pairs = zip(targets, desc.outputs, strict=True)
+            return as_outputs(desc, tuple(kompute.download(target, tensor.data_type.numpy) for target, tensor in pairs))
 
         return Contender(submission.eval, outputs)
 
 
 def compile_all(folder: Path) -> None:
-    """Writes the kernels' modules to a folder: next to their sources, a machine without a compiler uses them."""
-    for shader in _shaders():
-        _compile(shader, _module(folder / shader.name))
+    """Writes the kernels' modules to a folder: next to their sources, a machine without a compiler loads them.
 
-
-def _shaders() -> list[Path]:
-    return sorted(_SHADERS.glob("*.comp"))
-
-
-def _module(shader: Path) -> Path:
-    return shader.with_suffix(".spv")
-
-
-@functools.cache
-def _load(shader: Path) -> bytes:
-    if _module(shader).exists():
-        return _module(shader).read_bytes()
-    with tempfile.TemporaryDirectory() as folder:
-        module = Path(folder, "module.spv")
-        _compile(shader, module)
-        return module.read_bytes()
-
-
-def _compile(shader: Path, module: Path) -> None:
-    options = ["--quiet", "--target-env", "vulkan1.1", "-o", str(module)]
-    subprocess.run([_compiler(), *options, str(shader)], check=True, stdout=subprocess.DEVNULL)
-
-
-def _compiler() -> str:
-    path = shutil.which("glslangValidator") or shutil.which("glslang")
-    if path is None:
+    Raises:
+        UnavailableError: this machine has no compiler.
+    """
+    compiler = shutil.which("glslangValidator") or shutil.which("glslang")
+    if compiler is None:
         raise UnavailableError("glslangValidator is not installed")
-    return path
+    for shader in _SHADERS.glob("*.comp"):
+        options = ["--quiet", "--target-env", "vulkan1.1", "-o", str(folder / f"{shader.stem}.spv")]
+        subprocess.run([compiler, *options, str(shader)], check=True, stdout=subprocess.DEVNULL)
+
+
+def _modules() -> dict[str, bytes]:
+    """The modules by name; compiled now, if they are not next to their sources."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = _SHADERS
+        if not list(folder.glob("*.spv")):
+            folder = Path(temporary)
+            compile_all(folder)
+        return {module.stem: module.read_bytes() for module in folder.glob("*.spv")}

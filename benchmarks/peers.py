@@ -6,18 +6,11 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    AxisDirection,
-    CumulativeSummationOperatorDesc,
-    OperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-)
+from dmlgpu import ArgmaxOperatorDesc, OperatorDesc, ReduceFunction, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import Array
-from dmlgpu.registry import OPERATORS
+from dmlgpu.registry import OPERATORS, name_of
 
 T = TypeVar("T")
 
@@ -43,14 +36,14 @@ _FUNCTIONS = {operator.desc: operator.function.__name__ for operator in OPERATOR
 
 
 class Peer(ABC):
-    """A library or kernels; a method with the name of an operator's function computes it, from descriptor and inputs.
+    """A library, or kernels.
+
+    A method with the name of an operator's function makes a contender from the descriptor and the inputs, or for a
+    reduction from the descriptor, the input and one axis.
 
     Raises:
         UnavailableError: it is not installed.
     """
-
-    name: ClassVar[str]
-    """Name in messages."""
 
     @property
     @abstractmethod
@@ -65,18 +58,21 @@ class Peer(ABC):
         """
         method: Callable[..., Contender] | None = getattr(self, _FUNCTIONS.get(type(desc), ""), None)
         if method is None:
-            raise UnavailableError(f"no {type(desc).__name__} in {self.name}")
+            raise UnavailableError(f"no {name_of(desc)}")
+        if isinstance(desc, ArgmaxOperatorDesc | ReduceOperatorDesc):
+            return method(desc, *_with_one_axis(desc.axes, *inputs))
         return method(desc, *inputs)
 
-    def _function(self, functions: Mapping[ReduceFunction, T], desc: ReduceOperatorDesc) -> T:
-        """The entry of a table of functions for a REDUCE.
 
-        Raises:
-            UnavailableError: there is none.
-        """
-        if desc.function not in functions:
-            raise UnavailableError(f"no REDUCE {desc.function.name} in {self.name}")
-        return functions[desc.function]
+def function_of(functions: Mapping[ReduceFunction, T], desc: ReduceOperatorDesc) -> T:
+    """The entry of a table of functions for a REDUCE.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    if desc.function not in functions:
+        raise UnavailableError(f"no {name_of(desc)}")
+    return functions[desc.function]
 
 
 def cores() -> int:
@@ -91,27 +87,15 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def with_one_axis(desc: ArgmaxOperatorDesc | ReduceOperatorDesc, x: Array) -> tuple[Array, int]:
+def _with_one_axis(axes: tuple[int, ...], x: Array) -> tuple[Array, int]:
     """The input of a reduction, and the axis to reduce: several axes become the last one."""
-    if len(desc.axes) == 1:
-        return x, desc.axes[0]
-    kept = [axis for axis in range(x.ndim) if axis not in desc.axes]
-    rows = x.transpose(*kept, *desc.axes).reshape(*(x.shape[axis] for axis in kept), -1)
-    return rows, rows.ndim - 1
+    if len(axes) == 1:
+        return x, axes[0]
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    return x.transpose(*kept, *axes).reshape(*(x.shape[axis] for axis in kept), -1), len(kept)
 
 
-def plain_axis(desc: CumulativeSummationOperatorDesc) -> int:
-    """The axis of an inclusive cumulative sum from the first element on.
-
-    Raises:
-        UnavailableError: it is of another kind.
-    """
-    if desc.is_exclusive or desc.axis_direction is not AxisDirection.INCREASING:
-        raise UnavailableError("adds from the first element on, each of them included")
-    return desc.axis
-
-
-def as_outputs(desc: OperatorDesc, *arrays: Array) -> tuple[Array, ...]:
-    """Arrays with the sizes and types of a descriptor's outputs."""
-    pairs = zip(arrays, desc.outputs, strict=True)
+def as_outputs(desc: OperatorDesc, arrays: Array | tuple[Array, ...]) -> tuple[Array, ...]:
+    """One array, or several, with the sizes and types of a descriptor's outputs."""
+    pairs = zip(arrays if isinstance(arrays, tuple) else (arrays,), desc.outputs, strict=True)
     return tuple(array.reshape(tensor.sizes).astype(tensor.data_type.numpy, copy=False) for array, tensor in pairs)
