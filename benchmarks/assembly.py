@@ -20,16 +20,14 @@ _WAIT = re.compile(r"\s*s_waitcnt\b.*\bvmcnt\((\d+)\)")
 def loads_in_flight(assembly: str) -> int:
     """Loads that the main loop issues before the first wait for one of them.
 
-    Each iteration waits at least once: with one load in flight it takes as long as memory takes to answer, with four as
-    long for four times the data.
+    Each iteration waits at least once, as long for four loads in flight as for one.
 
-    Each load belongs to the smallest loop around it. The main loop is the deepest loop with loads; of several the one
-    with most loads, then the first. Inner loops without loads do not count. Code in no loop counts as the least deep
-    loop.
+    A load belongs to the innermost loop around it. The main loop is the deepest one with loads; among several, the one
+    with most loads, then the first. Code outside loops counts as the outermost loop.
     """
     lines = assembly.splitlines()
     loops = _loops(lines).items()
-    # The lines of each loop without those of inner loops, by the begins of the loops around them.
+    # The lines of each loop without those of inner loops, by the first lines of the loops around them.
     bodies: dict[tuple[int, ...], list[str]] = {}
     for number, line in enumerate(lines):
         if line[:1].isspace():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks.results import BenchmarkError
 from dmlgpu import AxisDirection, DataType, MaxPooling2OperatorDesc, OperatorDesc, ReduceFunction, TensorDesc, reference
 from dmlgpu.descriptors.tensor import Array
 from dmlgpu.registry import OPERATORS, name_of
@@ -234,56 +233,26 @@ LARGE = [
     roi_case("detector", (8, 512, 80, 104), 256),
 ]
 
-# Cases with any power of two of elements, from 2^10.
-SCALES: dict[str, Callable[[int], Case]] = {
-    "argmax-rows": lambda n: argmax_case("rows", (n >> 10, 1 << 10), [1]),
-    "argmax-columns": lambda n: argmax_case("columns", (1 << 10, n >> 10), [0]),
-    "argmax-all": lambda n: argmax_case("all", (n,), [0]),
-    "pool-planes": lambda n: pooling_case("planes", (1, n >> 10, 32, 32), 3, 2, 1, indices=True),
-}
-
-
-# Exponents of 2: the smallest and the largest size of `--scale`.
-SMALLEST, LARGEST = 10, 27
-
-
-def exponents(text: str) -> range:
-    """LOW-HIGH as the exponents from LOW to HIGH.
-
-    Raises:
-        BenchmarkError: the text has another form.
-    """
-    low, _, high = text.partition("-")
-    if not (low.isdecimal() and high.isdecimal() and SMALLEST <= int(low) <= int(high) <= LARGEST):
-        raise BenchmarkError(f"--scale {text}: give exponents of 2 as LOW-HIGH, from {SMALLEST} to {LARGEST}")
-    return range(int(low), int(high) + 1)
-
-
-def scaled(name: str, exponent: int) -> Case:
-    """A case of SCALES with 2^exponent elements."""
-    return replace(SCALES[name](1 << exponent), id=f"{name}-2^{exponent}")
+# Sizes from 2^10 to 2^27 elements. All cases of a size precede the next, so that --limit excludes the largest.
+SCALES = [
+    case
+    for exponent in range(10, 28)
+    for case in (
+        argmax_case(f"rows-2^{exponent}", (1 << exponent - 10, 1 << 10), [1]),
+        argmax_case(f"columns-2^{exponent}", (1 << 10, 1 << exponent - 10), [0]),
+        argmax_case(f"all-2^{exponent}", (1 << exponent,), [0]),
+        pooling_case(f"planes-2^{exponent}", (1, 1 << exponent - 10, 32, 32), 3, 2, 1, indices=True),
+    )
+]
 
 
 def describe(desc: OperatorDesc) -> str:
-    """An operator in one line."""
-    source, fields = desc.inputs[0], vars(desc)
-    name = name_of(desc)
-    text = f"{name} {source.data_type.name.lower()} {_by(source.sizes)}"
+    """An operator in one line: its input, the fields that are no tensors, and the sizes of its outputs."""
+    source = desc.inputs[0]
+    parts = [name_of(desc), source.data_type.name.lower(), _by(source.sizes)]
     if not source.is_packed:
-        text += f" strides {_by(source.element_strides)}"
-    if "axes" in fields:
-        text += f" axes {', '.join(map(str, fields['axes']))}"
-    elif "window_size" in fields:
-        text += f" window {_by(fields['window_size'])} strides {_by(fields['strides'])}"
-        text += f" padding {_by(fields['start_padding'])}"
-    elif "axis" in fields:
-        text += f" axis {fields['axis']}{f' k {k}' if (k := fields.get('k')) else ''}"
-    else:
-        text += f" to {_by(desc.outputs[0].sizes)}"
-    if max(fields.get("dilations", (1,))) > 1:
-        text += f" dilations {_by(fields['dilations'])}"
-    if "p" in fields:
-        text += f" p {fields['p']}"
-    if fields.get("include_padding"):
-        text += " with padding"
-    return f"{text}{' with indices' if fields.get('output_indices_tensor') else ''}"
+        parts.append(f"strides {_by(source.element_strides)}")
+    for name, value in vars(desc).items():
+        if isinstance(value, tuple | int | float) and not isinstance(value, ReduceFunction):
+            parts.append(f"{name}={value}")
+    return f"{' '.join(parts)} -> {', '.join(_by(output.sizes) for output in desc.outputs)}"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from benchmarks.cases import CASES, LARGE, LARGEST, SCALES, SMALLEST, describe, exponents, scaled
+from benchmarks.cases import CASES, LARGE, SCALES, describe
 from benchmarks.compare import compared, differences
-from benchmarks.compiled import FAMILIES, compile_for, compiled_table, save_compiled, sources
+from benchmarks.compiled import FAMILIES, compile_for, compiled_table, sources
 from benchmarks.kompute import Kompute
 from benchmarks.machine import header
 from benchmarks.peer_exact import ExactPeer
@@ -22,19 +21,12 @@ from benchmarks.peer_onnxruntime import OnnxruntimePeer, WebgpuPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
 from benchmarks.peers import Peer, UnavailableError
-from benchmarks.report import COLUMNS, absences, show, times_table, to_markdown
+from benchmarks.report import COLUMNS, Table, absences, show, times_table, to_markdown
 from benchmarks.results import BenchmarkError, Run, load, save
 from benchmarks.run import run_case
 from dmlgpu import Device, DeviceError, SettingError
 from dmlgpu.runtime.settings import switch
-from dmlgpu.testing.cases import Case
 from dmlgpu.tools.terminal import exit_code, fail, open_console, written_to_the_end
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-# RDNA 2, neither the oldest family nor the newest.
-_FAMILY = "navi21"
 
 _PEERS: dict[str, Callable[[Kompute], Peer]] = {
     "exact": ExactPeer,
@@ -48,7 +40,7 @@ _PEERS: dict[str, Callable[[Kompute], Peer]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; the exit code is 0, or 2 if the command could not run or results differ.
+    """Runs the command line; the exit code is 0, or 2 if the command could not run or a case failed.
 
     It is 130 if Ctrl-C ended it, and 141 if its output's reader closed the pipe.
     """
@@ -81,64 +73,42 @@ def _parser() -> argparse.ArgumentParser:
         epilog="examples:\n"
         "  python -m benchmarks -k pool --device llvmpipe --json new.json\n"
         "  python -m benchmarks --device llvmpipe --markdown table.md --plot picture.png\n"
-        "  python -m benchmarks --compiled --only windows --show Assembly\n"
+        "  python -m benchmarks --compiled gfx1100 -k pool_small --assembly\n"
         "  python -m benchmarks compare old.json new.json\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=_measure)
-    parser.add_argument("-k", metavar="TEXT", default="", help="only cases with this in their names")
+    add = parser.add_argument
+    add("-k", metavar="TEXT", default="", help="only cases (with --compiled: and kernels) with this in their names")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--list", action="store_true", help="list the cases and stop")
     instead.add_argument(
         "--compiled",
-        dest="run",
-        action="store_const",
-        const=_compile,
-        help="show what the compiler of AMD's GPUs makes of the cases' kernels, without a GPU, and measure nothing",
+        metavar="FAMILY",
+        choices=FAMILIES,
+        nargs="?",
+        const="navi21",
+        help="show what the compiler of AMD's GPUs makes of the cases' kernels, without a GPU, and measure nothing; "
+        f"for {', '.join(FAMILIES)} (default: %(const)s)",
     )
-    parser.add_argument("--device", metavar="INDEX|NAME|UUID", help="default: DMLGPU_DEVICE, else the best device")
-    parser.add_argument(
-        "--peers", metavar="NAMES", default=",".join(_PEERS), help="peers, separated by commas (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--rounds", metavar="N", type=_positive(int), default=15, help="rounds of samples (default: 15)"
-    )
-    parser.add_argument(
+    add("--assembly", action="store_true", help="with --compiled: print the assembly instead of a table")
+    add("--device", metavar="INDEX|NAME|UUID", help="default: DMLGPU_DEVICE, else the best device")
+    add("--peers", metavar="NAMES", default=",".join(_PEERS), help="separated by commas (default: %(default)s)")
+    add("--rounds", metavar="N", type=int, default=15, help="rounds of samples (default: 15)")
+    add(
         "--seconds",
         metavar="S",
-        type=_positive(float),
+        type=float,
         default=5.0,
-        help="maximum seconds of a contender per case, but at least three rounds (default: 5)",
+        help="maximum seconds of a contender per case, but at least three rounds; a peer with a longer call is left "
+        "out (default: 5)",
     )
     over = parser.add_mutually_exclusive_group()
-    over.add_argument(
-        "--scale",
-        metavar="LOW-HIGH",
-        nargs="?",
-        const=f"{SMALLEST}-{LARGEST}",
-        help="measure sizes doubled from 2^LOW elements to 2^HIGH (default: %(const)s) instead",
-    )
+    over.add_argument("--scale", action="store_true", help="measure sizes from 2^10 elements to 2^27 instead")
     over.add_argument("--large", action="store_true", help="measure cases of some 250 MB instead, for GPUs")
-    parser.add_argument(
-        "--limit", metavar="S", type=_positive(float), default=math.inf, help="begin no case after S seconds"
-    )
-    parser.add_argument(
-        "--keep-going",
-        action="store_true",
-        help="leave out a peer whose results differ or that takes longer than --seconds for a call, and a case that "
-        "fails, with exit code 2 at the end",
-    )
-    parser.add_argument("--json", metavar="FILE", help="write all samples, after every case; or what was compiled")
+    add("--limit", metavar="S", type=float, default=math.inf, help="begin no case after S seconds")
+    add("--json", metavar="FILE", help="write all samples, after every case")
     _add_outputs(parser)
-    compiling = parser.add_argument_group("with --compiled")
-    compiling.add_argument(
-        "--family", metavar="NAME", help=f"family of GPUs: {', '.join(FAMILIES)} (default: {_FAMILY})"
-    )
-    compiling.add_argument("--only", metavar="TEXT", help="only kernels with this in their names")
-    compiling.add_argument("--spirv", metavar="FOLDER", help="load the modules of this folder instead of dmlgpu's")
-    compiling.add_argument(
-        "--show", metavar="NAME", help="print this representation instead of a table: Assembly, ACO IR, NIR Shader(s)"
-    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     showing = commands.add_parser("show", help="show what --json wrote", description="Shows what --json wrote.")
     showing.add_argument("file", metavar="FILE")
@@ -160,17 +130,6 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown")
 
 
-def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        number = kind(text)
-        if number <= 0:
-            raise argparse.ArgumentTypeError(f"{text} is not positive")
-        return number
-
-    parse.__name__ = f"positive {kind.__name__}"
-    return parse
-
-
 def _check_files(args: argparse.Namespace) -> None:
     """Checks, before a long run, that its results can be written."""
     for path in filter(None, (getattr(args, "json", None), args.plot, args.markdown)):
@@ -182,65 +141,45 @@ def _check_files(args: argparse.Namespace) -> None:
         check_path(args.plot)
 
 
-def _cases(args: argparse.Namespace) -> list[Case]:
-    text = args.k.lower()
-    if args.scale:
-        sizes = exponents(args.scale)
-        # All cases of a size before the next: --limit excludes the largest.
-        chosen = [scaled(name, exponent) for exponent in sizes for name in SCALES if text in name.lower()]
-        names = list(SCALES)
-    else:
-        cases = LARGE if args.large else CASES
-        chosen = [case for case in cases if text in case.id.lower()]
-        names = [case.id for case in cases]
-    if not chosen:
-        raise BenchmarkError(f"no case has {args.k!r} in its name; cases are {', '.join(names)}")
-    return chosen
-
-
 def _open_peers(names: str, kompute: Kompute) -> tuple[dict[str, Peer], dict[str, str]]:
-    """The available peers, and the reasons for missing ones."""
-    present, missing = {}, {}
+    """The available peers; the descriptions of these, and the reasons for missing ones."""
+    peers, texts = {}, {}
     for name in filter(None, (name.strip() for name in names.split(","))):
         if name not in _PEERS:
             raise BenchmarkError(f"there is no peer {name!r}; peers are {', '.join(_PEERS)}")
         try:
-            present[name] = _PEERS[name](kompute)
+            peers[name] = _PEERS[name](kompute)
+            texts[name] = peers[name].description
         except UnavailableError as reason:
-            missing[name] = str(reason)
-    return present, missing
-
-
-def _compile(args: argparse.Namespace) -> None:
-    console = open_console(COLUMNS)
-    if args.plot:
-        raise BenchmarkError("--plot draws times: --compiled has none")
-    _check_files(args)
-    selected = sources(_cases(args), args.only or "", args.spirv)
-    compiler, kernels, texts = compile_for(args.family or _FAMILY, selected, args.show)
-    if args.json:
-        save_compiled(kernels, args.json)
-    if args.show:
-        for compiled, text in zip(kernels, texts, strict=True):
-            print(f"{compiled.kernel} of {', '.join(compiled.cases)}\n{text}")
-        return
-    header, tables = {"compiler": compiler}, [compiled_table(kernels)]
-    show(console, header, tables, ())
-    if args.markdown:
-        Path(args.markdown).write_text(to_markdown(header, tables, ()), encoding="utf-8")
+            texts[name] = str(reason)
+    return peers, texts
 
 
 def _measure(args: argparse.Namespace) -> None:
-    for name in ("family", "only", "spirv", "show"):
-        if getattr(args, name):
-            raise BenchmarkError(f"--{name} is an option of --compiled")
-    console = open_console(COLUMNS)
-    cases = _cases(args)
+    cases, part = SCALES if args.scale else LARGE if args.large else CASES, args.k.lower()
+    if args.assembly and not args.compiled:
+        raise BenchmarkError("--assembly is an option of --compiled")
+    if args.compiled:
+        if args.plot or args.json:
+            raise BenchmarkError("--plot and --json are for times: --compiled has none")
+        _check_files(args)
+        compiler, kernels = compile_for(args.compiled, sources(cases, part))
+        if args.assembly:
+            for kernel in kernels:
+                print(f"{kernel.kernel} of {', '.join(kernel.cases)}\n{kernel.assembly}")
+        else:
+            _write({"compiler": compiler}, compiled_table(kernels), (), args.markdown)
+        return
+    chosen = [case for case in cases if part in case.id.lower()]
+    if not chosen:
+        raise BenchmarkError(f"no case has {args.k!r} in its name; cases are {', '.join(case.id for case in cases)}")
     if args.list:
-        for case in cases:
-            console.print(f"{case.id}: {describe(case.desc)}", markup=False, soft_wrap=True)
+        for case in chosen:
+            print(f"{case.id}: {describe(case.desc)}")
         return
     _check_files(args)
+    if args.rounds < 1:
+        raise BenchmarkError(f"--rounds {args.rounds}: at least one is necessary")
     if switch("DMLGPU_VERIFY"):
         raise BenchmarkError("DMLGPU_VERIFY is set: every call would be timed together with the oracle's")
 
@@ -252,18 +191,17 @@ def _measure(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         device = stack.enter_context(Device(args.device))
         kompute = stack.enter_context(Kompute(device))
-        peers, missing = _open_peers(args.peers, kompute)
-        where = header(device, peers, args.rounds, args.seconds)
+        peers, texts = _open_peers(args.peers, kompute)
         # Drawn between rounds, never during one.
         bars = stack.enter_context(
             Progress(*columns, console=terminal, transient=True, auto_refresh=False, disable=not terminal.is_terminal)
         )
-        bar = bars.add_task("", total=len(cases) * args.rounds)
-        run, problems = Run(where, ()), []
+        bar = bars.add_task("", total=len(chosen) * args.rounds)
+        run, problems = Run(header(device, texts, args.rounds, args.seconds), ()), []
         end = time.monotonic() + args.limit
-        for number, case in enumerate(cases):
+        for number, case in enumerate(chosen):
             if time.monotonic() > end:
-                left_out = f"{len(cases) - number} cases after {args.limit:g} s, from {case.id} on"
+                left_out = f"{len(chosen) - number} cases after {args.limit:g} s, from {case.id} on"
                 run = replace(run, header={**run.header, "left out": left_out})
                 break
             bars.update(bar, description=case.id, refresh=True)
@@ -272,43 +210,41 @@ def _measure(args: argparse.Namespace) -> None:
                     case,
                     kompute,
                     peers,
-                    missing,
                     rounds=args.rounds,
                     seconds=args.seconds,
                     fresh=not args.scale,
-                    strict=not args.keep_going,
                     advance=lambda: bars.update(bar, advance=1, refresh=True),
                 )
+                run = replace(run, results=(*run.results, result))
             except Exception as error:  # any error of a driver or library
-                if not args.keep_going:
-                    raise
                 problems.append(str(error) if isinstance(error, BenchmarkError) else f"{case.id}: {error!r}")
-                continue
-            run = replace(run, results=(*run.results, result))
             if args.json:
                 save(run, args.json)
     if args.json:
         save(run, args.json)
-    _present(run, console, args)
+    _present(run, args)
     if problems:
         raise BenchmarkError("; ".join(problems))
 
 
 def _show(args: argparse.Namespace) -> None:
-    console = open_console(COLUMNS)
     _check_files(args)
-    _present(load(args.file), console, args)
+    _present(load(args.file), args)
 
 
-def _present(run: Run, console: Console, args: argparse.Namespace) -> None:
-    tables, dashes = [times_table(run.results)], absences(run.results)
-    show(console, run.header, tables, dashes)
-    if args.markdown:
-        Path(args.markdown).write_text(to_markdown(run.header, tables, dashes), encoding="utf-8")
+def _present(run: Run, args: argparse.Namespace) -> None:
+    _write(run.header, times_table(run.results), absences(run.results), args.markdown)
     if args.plot and run.results:
         from benchmarks.plot import plot
 
         plot(run.header, run.results).savefig(args.plot)
+
+
+def _write(header: Mapping[str, str], table: Table, notes: Sequence[str], markdown: str | None) -> None:
+    """Shows results on the terminal, and writes them as Markdown, if a file is named."""
+    show(open_console(COLUMNS), header, table, notes)
+    if markdown:
+        Path(markdown).write_text(to_markdown(header, table, notes), encoding="utf-8")
 
 
 def _compare(args: argparse.Namespace) -> None:
@@ -316,4 +252,4 @@ def _compare(args: argparse.Namespace) -> None:
     table = compared(old, new)
     if not table.rows:
         raise BenchmarkError(f"{args.old} and {args.new} have no case in common")
-    show(open_console(COLUMNS), {}, [table], differences(old, new))
+    _write({}, table, differences(old, new), None)

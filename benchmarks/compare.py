@@ -9,8 +9,6 @@ from benchmarks.measure import Timing
 from benchmarks.report import DASH, Table, duration, percent
 from benchmarks.results import OURS, Result, Run
 
-FASTER, SLOWER, SAME = "faster", "slower", "same"
-
 
 def compared(old: Run, new: Run) -> Table:
     """A row for each time of dmlgpu that both runs have."""
@@ -20,29 +18,24 @@ def compared(old: Run, new: Run) -> Table:
         "changes",
         ("case", "time", "old", "new", "change", "noise", "others", "verdict"),
         tuple(rows),
-        "Old, new: medians. Noise: the interquartile ranges of both runs, each as a part of its median, added; only a "
-        "change above it counts. Others: the median change of the copy and the peers. Where these moved too, it was "
-        "the machine that changed.",
+        "Old, new: medians. Noise: the sum of both runs' interquartile ranges, relative to their medians; only a "
+        "larger change counts. Others: the median change of the copy and the peers. If these change too, the machine "
+        "has changed.",
     )
 
 
 def _rows(old: Result, new: Result) -> Iterator[tuple[str, ...]]:
     common = [name for name in new.timings if name in old.timings]
     drifts = [_change(old.timings[name], new.timings[name]) for name in common if name not in OURS]
-    drift = signed(statistics.median(drifts)) if drifts else DASH
+    drift = _signed(statistics.median(drifts)) if drifts else DASH
     for name in common:
         if name in OURS:
             before, after = old.timings[name], new.timings[name]
-            change, noise = _change(before, after), _noise(before) + _noise(after)
+            change, noise = _change(before, after), sum(timing.spread / timing.median for timing in (before, after))
             yield (
-                new.case,
-                name,
-                duration(before.median),
-                duration(after.median),
-                signed(change),
-                percent(noise),
-                drift,
-                SAME if abs(change) <= noise else SLOWER if change > 0 else FASTER,
+                *(new.case, name, duration(before.median), duration(after.median)),
+                *(_signed(change), percent(noise), drift),
+                "same" if abs(change) <= noise else "slower" if change > 0 else "faster",
             )
 
 
@@ -50,11 +43,7 @@ def _change(old: Timing, new: Timing) -> float:
     return new.median / old.median - 1
 
 
-def _noise(timing: Timing) -> float:
-    return timing.spread / timing.median
-
-
-def signed(fraction: float) -> str:
+def _signed(fraction: float) -> str:
     return f"{100 * fraction:+.0f} %"
 
 

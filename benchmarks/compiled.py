@@ -1,8 +1,8 @@
 """The kernels as the compiler of AMD's GPUs compiles them, on a machine without one.
 
 RADV, Mesa's driver, pretends to have a GPU of the family that RADV_FORCE_FAMILY names: it compiles as for a real one
-and runs nothing. It needs a separate process, because a process loads its drivers once. Only that process has the
-necessary variables.
+and runs nothing. It has a separate process, because a process loads its drivers once, and because RADV ends its process
+if it does not know the family.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,8 @@ from dmlgpu.runtime.drivers import DeviceInfo, loader_version
 from dmlgpu.runtime.tuning import device_limits
 from dmlgpu.testing.cases import Case
 
-# From GCN 4 to RDNA 3: names in Mesa 22.3; later names where they changed.
-FAMILIES = ("polaris10", "vega10", "navi10", "navi21", "gfx1100")
-_LATER_NAMES = {"gfx1100": "navi31"}
+# From GCN 4 to RDNA 3: names in Mesa 22.3, then later ones.
+FAMILIES = {name: (name,) for name in ("polaris10", "vega10", "navi10", "navi21")} | {"gfx1100": ("gfx1100", "navi31")}
 
 # Folders of driver manifests.
 _FOLDERS = ("/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d")
@@ -74,7 +73,7 @@ class Source:
     """The input of a pipeline's compilation."""
 
     module: str
-    code: bytes = field(repr=False)
+    code: bytes
     constants: list[int]
     push_words: int
     bindings: int
@@ -90,6 +89,7 @@ class Compiled:
     cases: list[str]
     numbers: dict[str, int]
     """By the columns of `compiled_table`, whose note explains them."""
+    assembly: str
 
 
 def limits() -> Limits:
@@ -97,27 +97,26 @@ def limits() -> Limits:
     return device_limits(_DISCRETE)
 
 
-def sources(cases: Sequence[Case], part: str, folder: str | None) -> list[Source]:
-    """The kernels of cases, by their modules.
+def sources(cases: Sequence[Case], part: str = "") -> list[Source]:
+    """The kernels in the plans of cases, ordered by their modules' names.
 
     Args:
         cases: cases whose plans have the kernels.
-        part: a part of the names of modules.
-        folder: the folder of the SPIR-V; None: that of dmlgpu.
+        part: a part of the name of each module, or of one of its cases, in lower case.
 
     Raises:
-        BenchmarkError: no kernel has such a name.
+        BenchmarkError: there is no such kernel.
     """
     kernels: dict[Shader, Source] = {}
     for case in cases:
         for dispatch in lower(case.desc, limits()).dispatches:
             kernel = dispatch.shader
-            if part not in kernel.module:
+            if part not in kernel.module and part not in case.id.lower():
                 continue
             if kernel not in kernels:
                 kernels[kernel] = Source(
                     kernel.module,
-                    Path(folder, f"{kernel.module}.spv").read_bytes() if folder else spirv.load(kernel.module),
+                    spirv.load(kernel.module),
                     spirv.constant_words(kernel),
                     len(spirv.push_words(kernel.module, dispatch.push)),
                     len(dispatch.bindings) + dispatch.has_status,
@@ -126,59 +125,40 @@ def sources(cases: Sequence[Case], part: str, folder: str | None) -> list[Source
             if case.id not in kernels[kernel].cases:
                 kernels[kernel].cases.append(case.id)
     if not kernels:
-        raise BenchmarkError(f"the plans of these cases have no kernel with {part!r} in its name")
+        raise BenchmarkError(f"no kernel, and no case, has {part!r} in its name")
     return sorted(kernels.values(), key=lambda source: source.module)
 
 
-def compile_for(
-    family: str, kernels: Sequence[Source], representation: str | None = None
-) -> tuple[str, list[Compiled], list[str]]:
-    """The compiler, the kernels that it compiled for a family of GPUs, and one representation of each.
-
-    Args:
-        family: one of FAMILIES.
-        kernels: what is compiled.
-        representation: the driver's name of a form of its code; None: an empty text for each kernel.
+def compile_for(family: str, kernels: Sequence[Source]) -> tuple[str, list[Compiled]]:
+    """The compiler, and the kernels that it compiled for one of FAMILIES.
 
     Raises:
-        BenchmarkError: there is no such family or representation, no Vulkan loader, no RADV, or it cannot compile a
-            kernel.
+        BenchmarkError: there is no Vulkan loader, no RADV, or it does not know the family or cannot compile a kernel.
     """
-    if family not in FAMILIES:
-        raise BenchmarkError(f"there is no family {family!r}; families are {', '.join(FAMILIES)}")
-    request = {
-        "family": family,
-        "representation": representation,
-        "sources": [{**asdict(source), "code": source.code.hex()} for source in kernels],
-    }
-    answers, errors = _ask(request)
-    if not answers and family in _LATER_NAMES:
-        # RADV ends the process if it does not know a name.
-        answers, errors = _ask({**request, "family": _LATER_NAMES[family]})
-    if answers and "problem" in answers[-1]:
-        raise BenchmarkError(answers[-1]["problem"])
-    if len(answers) <= len(kernels):
-        what = f"at {kernels[len(answers) - 1].module}" if answers else f"as {family}, which this Mesa may not know"
-        message = (errors or ["nothing is said"])[-1]
-        raise BenchmarkError(f"RADV ends {what}: {message}; families are {', '.join(FAMILIES)}")
-    compiler, *results = answers
-    return (
-        compiler["compiler"],
-        [Compiled(**result["compiled"]) for result in results],
-        [result["text"] for result in results],
-    )
-
-
-def _ask(request: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The answers of a process that loads the driver, and the lines of its stderr."""
-    child = subprocess.run(
-        [sys.executable, "-m", "benchmarks.compiled"],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT,
-    )
-    return [json.loads(line) for line in child.stdout.splitlines()], child.stderr.splitlines()
+    radv = next((manifest for folder in _FOLDERS for manifest in sorted(Path(folder).glob("radeon_icd*.json"))), None)
+    if radv is None:
+        raise BenchmarkError(f"there is no RADV, Mesa's driver for AMD. {_INSTALL}")
+    variables = {"VK_DRIVER_FILES": str(radv), "VK_ICD_FILENAMES": str(radv), "MESA_SHADER_CACHE_DISABLE": "true"}
+    request = [{**vars(source), "code": source.code.hex()} for source in kernels]
+    for name in FAMILIES[family]:
+        child = subprocess.run(
+            [sys.executable, "-m", "benchmarks.compiled"],
+            input=json.dumps(request),
+            capture_output=True,
+            env={**os.environ, **variables, "RADV_FORCE_FAMILY": name},
+            text=True,
+            timeout=_TIMEOUT,
+        )
+        if child.stdout:
+            break
+    compiler, *results = map(json.loads, child.stdout.splitlines() or ["null"])
+    if child.returncode:
+        last = f"after {len(results)} of {len(kernels)} kernels for {family}"
+        raise BenchmarkError(f"RADV ends {last}: {(child.stderr.splitlines() or ['no message'])[-1]}")
+    return compiler, [
+        Compiled(source.module, source.cases, numbers, assembly)
+        for source, (numbers, assembly) in zip(kernels, results, strict=True)
+    ]
 
 
 def compiled_table(kernels: Sequence[Compiled]) -> Table:
@@ -195,43 +175,27 @@ def compiled_table(kernels: Sequence[Compiled]) -> Table:
     )
 
 
-def save_compiled(kernels: Sequence[Compiled], path: str) -> None:
-    """Writes a JSON file: an object for every kernel."""
-    Path(path).write_text(json.dumps([asdict(compiled) for compiled in kernels], indent=1) + "\n", encoding="utf-8")
-
-
 # From here on: the process that loads the driver. It destroys nothing, because its end frees all. The vulkan package
-# keeps the memory that a structure points to only as long as the structure: each has a name until the driver was
-# called.
+# frees the memory that a structure points to together with the structure, so a variable holds each structure until the
+# driver has been called.
 
 
-def _answers(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The lines that `compile_for` reads: the compiler, then every kernel, or the problem that ended it."""
-    try:
-        vk, physical, device = _device(request["family"])
-        yield {"compiler": _describe(vk, physical)}
-        for fields in request["sources"]:
-            source = Source(**{**fields, "code": bytes.fromhex(fields["code"])})
-            compiled, text = _compile(vk, physical, device, source, request["family"], request["representation"])
-            yield {"compiled": asdict(compiled), "text": text}
-    except (BenchmarkError, DeviceError) as error:
-        yield {"problem": str(error)}
+def _main() -> None:
+    """Prints the compiler, then the numbers and the assembly of each kernel, in a line each."""
+    vk, physical, device = _device()
+    print(json.dumps(_describe(vk, physical)), flush=True)
+    for fields in json.load(sys.stdin):
+        source = Source(**{**fields, "code": bytes.fromhex(fields["code"])})
+        try:
+            pipeline = _pipeline(vk, device, source)
+        except vk.VkError as error:
+            raise BenchmarkError(f"cannot compile {source.module} of {source.cases[0]}: {error!r}") from None
+        assembly = _assembly(vk, device, pipeline)
+        print(json.dumps([_statistics(vk, physical, device, pipeline, assembly), assembly]), flush=True)
 
 
-def _device(family: str) -> tuple[Any, Any, Any]:
-    """The vulkan package, and RADV's device of a family with its physical device."""
-    # These name drivers to run on; RADV is searched for in the system's folders.
-    for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
-        os.environ.pop(variable, None)
-    radv = next((manifest for folder in _FOLDERS for manifest in sorted(Path(folder).glob("radeon_icd*.json"))), None)
-    if radv is None:
-        raise BenchmarkError(f"there is no RADV, Mesa's driver for AMD. {_INSTALL}")
-    os.environ.update(
-        VK_DRIVER_FILES=str(radv),
-        VK_ICD_FILENAMES=str(radv),
-        RADV_FORCE_FAMILY=family,
-        MESA_SHADER_CACHE_DISABLE="true",
-    )
+def _device() -> tuple[Any, Any, Any]:
+    """The vulkan package, and RADV's device with its physical device."""
     loader_version()
     import vulkan as vk
 
@@ -245,7 +209,7 @@ def _device(family: str) -> tuple[Any, Any, Any]:
         info = vk.VkDeviceCreateInfo(pNext=statistics, pQueueCreateInfos=[queue], ppEnabledExtensionNames=[extension])
         device = vk.vkCreateDevice(physical, info, None)
     except (vk.VkError, ValueError) as error:
-        raise BenchmarkError(f"RADV gives no device of {family} that has {extension}: {type(error).__name__}") from None
+        raise BenchmarkError(f"RADV has no device with {extension}: {error!r}") from None
     return vk, physical, device
 
 
@@ -255,23 +219,6 @@ def _describe(vk: Any, physical: Any) -> str:
     vk.vkGetPhysicalDeviceProperties2(physical, vk.VkPhysicalDeviceProperties2(pNext=driver))
     name = vk.vkGetPhysicalDeviceProperties(physical).deviceName
     return f"{name}, {vk.ffi.string(driver.driverInfo).decode(errors='replace')}"
-
-
-def _compile(
-    vk: Any, physical: Any, device: Any, source: Source, family: str, representation: str | None
-) -> tuple[Compiled, str]:
-    """A kernel compiled, and its representation."""
-    try:
-        pipeline = _pipeline(vk, device, source)
-    except vk.VkError as error:
-        raise BenchmarkError(
-            f"RADV cannot compile {source.module} of {source.cases[0]} for {family}: {type(error).__name__}"
-        ) from None
-    texts = _representations(vk, device, pipeline)
-    if representation not in (None, *texts):
-        raise BenchmarkError(f"RADV has no representation {representation!r}; it has {', '.join(texts)}")
-    compiled = _statistics(vk, physical, device, pipeline, source, texts["Assembly"])
-    return compiled, texts.get(representation or "", "")
 
 
 def _pipeline(vk: Any, device: Any, source: Source) -> Any:
@@ -305,17 +252,17 @@ def _pipeline(vk: Any, device: Any, source: Source) -> Any:
     return pipeline
 
 
-def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Source, assembly: str) -> Compiled:
-    ask = vk.vkGetDeviceProcAddr(device, "vkGetPipelineExecutablePropertiesKHR")
-    (wave_size,) = [executable.subgroupSize for executable in ask(device, vk.VkPipelineInfoKHR(pipeline=pipeline))]
-    ask = vk.vkGetDeviceProcAddr(device, "vkGetPipelineExecutableStatisticsKHR")
+def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, assembly: str) -> dict[str, int]:
+    function = vk.vkGetDeviceProcAddr(device, "vkGetPipelineExecutablePropertiesKHR")
+    (wave_size,) = [executable.subgroupSize for executable in function(device, vk.VkPipelineInfoKHR(pipeline=pipeline))]
+    function = vk.vkGetDeviceProcAddr(device, "vkGetPipelineExecutableStatisticsKHR")
     executable = vk.VkPipelineExecutableInfoKHR(pipeline=pipeline, executableIndex=0)
-    by_name = {statistic.name: statistic.value.u64 for statistic in ask(device, executable)}
+    by_name = {statistic.name: statistic.value.u64 for statistic in function(device, executable)}
     sizes = vk.VkPhysicalDeviceSubgroupSizeControlProperties()
     vk.vkGetPhysicalDeviceProperties2(physical, vk.VkPhysicalDeviceProperties2(pNext=sizes))
     try:
-        numbers = {
-            # Mesa 22.3 counts in waves of the family's least size, whatever the size of these.
+        return {
+            # Mesa 22.3 counts waves of the family's smallest size, even if the kernel's are larger.
             "waves": by_name["Subgroups per SIMD"] * sizes.minSubgroupSize // wave_size,
             **{column: sum(by_name[name] for name in names) for column, names in _STATISTICS.items()},
             "loads": loads_in_flight(assembly),
@@ -323,29 +270,28 @@ def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Sour
         }
     except KeyError as name:
         raise BenchmarkError(f"this RADV has no statistic {name}; it has {', '.join(by_name)}") from None
-    return Compiled(source.module, source.cases, numbers)
 
 
-def _representations(vk: Any, device: Any, pipeline: Any) -> dict[str, str]:
-    """All representations of the driver, by name."""
-    # Called directly: the package asks for the lengths of the texts, but not again for the texts.
-    function = "vkGetPipelineExecutableInternalRepresentationsKHR"
-    ask = vk.ffi.cast(f"PFN_{function}", vk.lib.vkGetDeviceProcAddr(device, function.encode()))
+def _assembly(vk: Any, device: Any, pipeline: Any) -> str:
+    """A kernel's assembly, one of several representations that the driver has."""
+    # Called through cffi: the package's function asks for the lengths of the texts, but not for the texts.
+    name = "vkGetPipelineExecutableInternalRepresentationsKHR"
+    function = vk.ffi.cast(f"PFN_{name}", vk.lib.vkGetDeviceProcAddr(device, name.encode()))
     executable = vk.VkPipelineExecutableInfoKHR(pipeline=pipeline, executableIndex=0)
-    where, count = vk.ffi.addressof(executable), vk.ffi.new("uint32_t*")
-    ask(device, where, count, vk.ffi.NULL)
+    info, count = vk.ffi.addressof(executable), vk.ffi.new("uint32_t*")
+    function(device, info, count, vk.ffi.NULL)
     representations = vk.ffi.new("VkPipelineExecutableInternalRepresentationKHR[]", count[0])
-    ask(device, where, count, representations)
-    rooms = [vk.ffi.new("char[]", representation.dataSize) for representation in representations]
-    for representation, room in zip(representations, rooms, strict=True):
-        representation.pData = room
-    ask(device, where, count, representations)
-    return {
-        vk.ffi.string(representation.name).decode(): vk.ffi.string(room).decode(errors="replace")
-        for representation, room in zip(representations, rooms, strict=True)
-    }
+    function(device, info, count, representations)
+    texts = [vk.ffi.new("char[]", representation.dataSize) for representation in representations]
+    for representation, text in zip(representations, texts, strict=True):
+        representation.pData = text
+    function(device, info, count, representations)
+    names = [vk.ffi.string(representation.name) for representation in representations]
+    return str(vk.ffi.string(texts[names.index(b"Assembly")]).decode(errors="replace"))
 
 
 if __name__ == "__main__":
-    for answer in _answers(json.load(sys.stdin)):
-        print(json.dumps(answer), flush=True)
+    try:
+        _main()
+    except (BenchmarkError, DeviceError) as problem:
+        sys.exit(str(problem))

@@ -36,7 +36,7 @@ class Kompute:
         self._manager.destroy()
 
     def upload(self, x: Array) -> Any:
-        """A tensor with the bytes of an array, a multiple of 4."""
+        """A tensor with the bytes of an array, whose number is a multiple of 4."""
         tensor = self._manager.tensor_t(np.ascontiguousarray(x).reshape(-1).view(np.uint32), self._kind)
         self._manager.sequence().eval(self._kp.OpTensorSyncDevice([tensor]))
         return tensor
@@ -66,18 +66,18 @@ class Kompute:
     def copy(self, size: int, targets: int = 1) -> Any:
         """A recorded copy of this many bytes, rounded up to words, in the device's memory; `eval()` runs it.
 
-        It runs in pieces if buffers cannot be as large, and once for each of `targets` targets.
+        More bytes than a buffer holds are copied in pieces, and each piece to as many buffers as there are targets.
         """
         sequence = self._manager.sequence()
-        words, most = -(-size // 4), self.device.limits.segment_bytes // 4
-        for begin in range(0, words, most):
-            piece = np.arange(begin, min(begin + most, words), dtype=np.uint32)
+        words, buffer_words = -(-size // 4), self.device.limits.segment_bytes // 4
+        for begin in range(0, words, buffer_words):
+            piece = np.arange(begin, min(begin + buffer_words, words), dtype=np.uint32)
             uploaded = self.upload(piece)
             # Kompute copies tensors of other types a second time on the host.
             source, *copies = (
                 self._manager.tensor_t(np.zeros_like(piece), self._kp.TensorTypes.storage) for _ in range(1 + targets)
             )
-            # Memory that was never written may not be allocated yet.
+            # A driver may allocate memory only when it is first written.
             self._manager.sequence().eval(self._kp.OpTensorCopy([uploaded, source, *copies]))
             sequence.record(self._kp.OpTensorCopy([source, *copies]))
         return sequence

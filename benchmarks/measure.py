@@ -13,12 +13,12 @@ from dataclasses import dataclass
 # Seconds per sample: the mean of as many calls as fit.
 SAMPLE = 0.01
 _MOST_CALLS = 10_000
-# Seconds for which all run in turns before they are timed: an idle GPU is up to five times slower for a while.
+# Seconds of warm-up, in which all run in turns: a GPU that was idle is up to five times slower for a while.
 _WARM = 0.25
-# Other threads are idle if they did almost nothing for this many seconds; _LONGEST_SPIN is the longest wait for that.
+# Other threads are idle if they use almost no CPU time for _WATCHED seconds; _LONGEST_SPIN limits the wait for that.
 _WATCHED = 0.002
 _LONGEST_SPIN = 0.5
-# Minimum number of rounds, however long they take.
+# Minimum number of rounds, even if these exceed the maximum duration.
 LEAST_ROUNDS = 3
 
 
@@ -27,10 +27,6 @@ class Timing:
     """Seconds per call, once for every round."""
 
     samples: tuple[float, ...]
-
-    @property
-    def minimum(self) -> float:
-        return min(self.samples)
 
     @property
     def median(self) -> float:
@@ -81,17 +77,17 @@ def interleave(
 def _sample(run: Callable[[], object], calls: int) -> float:
     _settle()
     if calls > 1:
-        # Other runs have replaced the caches, which matters for so short a call.
+        # Loads the data that other runs evicted from the caches, which matters for so short a call.
         run()
     return mean_time(run, calls)
 
 
 def _settle() -> None:
-    """Waits until the other threads are idle: some spin for a while after their work, on cores that should be free."""
+    """Waits until the other threads are idle: after their work some spin for a while, and occupy cores."""
     deadline = time.perf_counter() + _LONGEST_SPIN
     while (begin := time.perf_counter()) < deadline:
         used = time.process_time() - time.thread_time()
-        # If this thread slept, its core would clock down, and the scheduler might move it.
+        # Asleep, this thread would let its core clock down, and the scheduler might move it.
         while time.perf_counter() < begin + _WATCHED:
             pass
         if time.process_time() - time.thread_time() - used < _WATCHED / 10:

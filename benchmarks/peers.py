@@ -21,14 +21,14 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Contender:
-    """One of several ways to compute the same."""
+    """A way to compute an operator on certain inputs."""
 
     run: Callable[[], Any]
     """The function to time."""
     outputs: Callable[[Any], tuple[Array, ...]]
     """The outputs of the descriptor, from the result of `run`."""
     batch: Callable[[int], Callable[[], Any]] | None = None
-    """Returns a function that runs this many calls and waits once for their end; None if every call waits."""
+    """Makes a function that runs this many calls, and waits once for their end; None if every call waits."""
 
 
 # Names of functions by the descriptors that they compute.

@@ -10,15 +10,14 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.results import CALL, LIBRARIES, BenchmarkError, Result
 
-_LABELS = {"usual": "usual kernel", **LIBRARIES}
-# Okabe and Ito's colours, which colour-blind people can distinguish, and markers for everybody.
+# Labels; Okabe and Ito's colours, which colour-blind people can distinguish; and markers for everybody.
 _STYLES = {
-    "usual": ("#CC79A7", "s"),
-    "numpy": ("#0072B2", "v"),
-    "torch": ("#D55E00", "^"),
-    "torch-cuda": ("#E69F00", ">"),
-    "onnxruntime": ("#009E73", "X"),
-    "onnxruntime-webgpu": ("#56B4E9", "*"),
+    "usual": ("usual kernel", "#CC79A7", "s"),
+    "numpy": ("NumPy", "#0072B2", "v"),
+    "torch": ("PyTorch", "#D55E00", "^"),
+    "torch-cuda": ("PyTorch on CUDA", "#E69F00", ">"),
+    "onnxruntime": ("ONNX Runtime", "#009E73", "X"),
+    "onnxruntime-webgpu": ("ONNX Runtime on WebGPU", "#56B4E9", "*"),
 }
 
 
@@ -53,10 +52,10 @@ def plot(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
     axes.hlines(range(len(rows)), ratios, all_with_arrays, color="0.75", zorder=3)
     label = "arrays in and out, which are copied"
     axes.plot(all_with_arrays, range(len(rows)), "|", color="0.5", markeredgewidth=1.5, markersize=8, label=label)
-    for name, (colour, marker) in _STYLES.items():
+    for name, (words, colour, marker) in _STYLES.items():
         places = [row for row, (_, fastest, _, _) in enumerate(rows) if fastest == name]
         if places:
-            label = f"device tensors, against {_LABELS[name]}"
+            label = f"device tensors, against {words}"
             axes.scatter([ratios[row] for row in places], places, 60, colour, marker=marker, zorder=4, label=label)
     for row, (_, _, ratio, with_arrays) in enumerate(rows):
         place = max(ratio, with_arrays), row

@@ -62,17 +62,11 @@ def times_table(results: Sequence[Result]) -> Table:
     rows = []
     for result in results:
         kernel = result.timings[KERNEL]
-        times = {name: duration(timing.median) for name, timing in result.timings.items()}
-        ratios = {name: digits(result.ratio(name)) for name in others if name in times}
-        cells = times[KERNEL], percent(kernel.spread / kernel.median), digits(result.bandwidth(KERNEL) / 1e9)
-        rows.append(
-            (
-                result.case,
-                *cells,
-                *(times.get(name, DASH) for name in call_names),
-                *(ratios.get(name, DASH) for name in others),
-            )
-        )
+        cells = [duration(kernel.median), percent(kernel.spread / kernel.median)]
+        cells += [digits(result.bytes / kernel.median / 1e9)]
+        cells += [duration(result.timings[name].median) if name in result.timings else DASH for name in call_names]
+        cells += [digits(result.ratio(name)) if name in result.timings else DASH for name in others]
+        rows.append((result.case, *cells))
     return Table("times", ("case", KERNEL, "spread", "GB/s", *call_names, *others), tuple(rows), _NOTE)
 
 
@@ -82,44 +76,42 @@ def absences(results: Sequence[Result]) -> list[str]:
     for result in results:
         for name, reason in result.absent.items():
             cases.setdefault((name, reason), []).append(result.case)
-    named = {key: ", ".join(where) if len(where) <= _NAMED else f"{len(where)} cases" for key, where in cases.items()}
     return [
-        f"{name}: {reason}" + ("" if len(where) == len(results) else f" ({named[name, reason]})")
+        f"{name}: {reason} ({', '.join(where) if len(where) <= _NAMED else f'{len(where)} cases'})"
         for (name, reason), where in cases.items()
     ]
 
 
-def to_markdown(header: Mapping[str, str], tables: Sequence[Table], dashes: Sequence[str]) -> str:
-    """A header and tables as Markdown."""
-    parts = [markdown_rows(("what", "value"), tuple(header.items()))]
-    parts += [f"**{t.title}**\n\n{markdown_rows(t.columns, t.rows)}\n\n{t.note}" for t in tables]
+def to_markdown(header: Mapping[str, str], table: Table, dashes: Sequence[str]) -> str:
+    """A header and a table as Markdown, with the reasons for dashes."""
+    parts = [_markdown_rows(("what", "value"), tuple(header.items())), f"**{table.title}**"]
+    parts += [_markdown_rows(table.columns, table.rows), table.note]
     if dashes:
         parts.append("\n".join([f"`{DASH}` stands for:\n", *(f"- {text}" for text in dashes)]))
     return "\n\n".join(parts) + "\n"
 
 
-def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     numbers = [all(text == DASH or text[:1].isdecimal() for text in column) for column in zip(*rows, strict=True)]
     lines = [columns, ["---", *("---:" if number else "---" for number in numbers[1:])], *rows]
     return "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines)
 
 
-def show(console: Console, header: Mapping[str, str], tables: Sequence[Table], dashes: Sequence[str]) -> None:
-    """The same on a terminal."""
+def show(console: Console, header: Mapping[str, str], table: Table, dashes: Sequence[str]) -> None:
+    """Prints a header and a table on a terminal, with the reasons for dashes."""
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table as RichTable
 
     for name, value in header.items():
         console.print(f"{name}: {value}", markup=False, soft_wrap=True)
-    for table in tables:
-        grid = RichTable(title=escape(table.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-        grid.add_column(table.columns[0], overflow="fold")
-        for name in table.columns[1:]:
-            grid.add_column(name, justify="right", overflow="fold")
-        for row in table.rows:
-            grid.add_row(*map(escape, row))
-        console.print(grid)
-        console.print(table.note, markup=False, style="dim")
+    grid = RichTable(title=escape(table.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    grid.add_column(table.columns[0], overflow="fold")
+    for name in table.columns[1:]:
+        grid.add_column(name, justify="right", overflow="fold")
+    for row in table.rows:
+        grid.add_row(*map(escape, row))
+    console.print(grid)
+    console.print(table.note, markup=False, style="dim")
     for text in dashes:
         console.print(f"{DASH} {text}", markup=False, style="dim")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.measure import Timing
 
@@ -17,17 +17,10 @@ FIRST_CALL = "first call"
 BATCH = "batch"
 OURS = (KERNEL, CALL, COMPILE, FIRST_CALL, BATCH)
 COPY = "copy"
-# Names of libraries in prose.
-LIBRARIES = {
-    "numpy": "NumPy",
-    "torch": "PyTorch",
-    "torch-cuda": "PyTorch on CUDA",
-    "onnxruntime": "ONNX Runtime",
-    "onnxruntime-webgpu": "ONNX Runtime on WebGPU",
-}
+LIBRARIES = ("numpy", "torch", "torch-cuda", "onnxruntime", "onnxruntime-webgpu")
 OTHERS = (COPY, "exact", "usual", *LIBRARIES)
 
-_FORMAT = "dmlgpu benchmarks 1"
+_FORMAT = "dmlgpu benchmarks 2"
 # A run of all cases has less than 1 MiB.
 _MOST_BYTES = 64 << 20
 
@@ -41,21 +34,12 @@ class Result:
     """The measurements of one case."""
 
     case: str
-    operator: str
-    elements: int
-    """Elements of the first input."""
     bytes: int
     """Bytes of the inputs and the outputs, as in the descriptor."""
-    timings: dict[str, Timing]
+    timings: Mapping[str, Timing]
     """Timings of OURS and OTHERS; `in_batches` names more."""
-    absent: dict[str, str]
+    absent: Mapping[str, str]
     """Peers that did not run it, and the reasons."""
-    batch: int = 0
-    """Calls of a batch; 0 if none was timed."""
-
-    def bandwidth(self, name: str) -> float:
-        """Bytes per second."""
-        return self.bytes / self.timings[name].median
 
     def ratio(self, name: str) -> float:
         """Median time of our kernel divided by that of another, both in batches or neither: below 1 ours is faster."""
@@ -67,7 +51,7 @@ class Result:
 class Run:
     """The measurements of one run, and its header."""
 
-    header: dict[str, str]
+    header: Mapping[str, str]
     results: tuple[Result, ...]
 
 
@@ -77,23 +61,8 @@ def in_batches(name: str) -> str:
 
 
 def save(run: Run, path: str) -> None:
-    """Writes a JSON file; times are in seconds, the spread is the interquartile range."""
-    results = [
-        {
-            **{field: value for field, value in vars(result).items() if field != "timings"},
-            "timings": {
-                name: {
-                    "minimum": timing.minimum,
-                    "median": timing.median,
-                    "spread": timing.spread,
-                    "samples": timing.samples,
-                }
-                for name, timing in result.timings.items()
-            },
-        }
-        for result in run.results
-    ]
-    content = {"format": _FORMAT, "header": run.header, "results": results}
+    """Writes a JSON file with all samples, in seconds."""
+    content = {"format": _FORMAT, **asdict(run)}
     Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
@@ -112,16 +81,13 @@ def load(path: str) -> Run:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BenchmarkError(f"{path} is no JSON file: {error}") from None
-    foreign = BenchmarkError(f"{path} was not written by `python -m benchmarks --json`")
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise foreign
     try:
-        results = [_result(**fields) for fields in content["results"]]
+        if content.pop("format") != _FORMAT:
+            raise ValueError(path)
+        results = []
+        for fields in content["results"]:
+            timings = {name: Timing(tuple(map(float, time["samples"]))) for name, time in fields["timings"].items()}
+            results.append(Result(**{**fields, "timings": timings}))
         return Run(dict(content["header"]), tuple(results))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise foreign from error
-
-
-def _result(*, timings: dict[str, Any], **fields: Any) -> Result:
-    """A result, from the fields of its JSON."""
-    return Result(**fields, timings={name: Timing(tuple(map(float, t["samples"]))) for name, t in timings.items()})
+        raise BenchmarkError(f"{path} was not written by this version of `python -m benchmarks --json`") from error

@@ -125,7 +125,7 @@ def main() -> int:
     results = args.results.absolute()
     results.mkdir(parents=True, exist_ok=True)
     tests = [str(file) for name in TESTS for file in (KIT / "tests").rglob(f"test_{name}.py")]
-    benchmarks = ["-m", "benchmarks", "--peers", "usual,torch-cuda", "--keep-going", "--rounds", "9"]
+    benchmarks = ["-m", "benchmarks", "--peers", "usual,torch-cuda", "--rounds", "9"]
     # Each may take a part of the time that is left then.
     steps = {
         "doctor": (0.1, ["-m", "dmlgpu", "doctor"]),

@@ -88,4 +88,7 @@ def test_a_new_row_is_checked_drawn_hashed_and_described(device, monkeypatch):
     assert hashed[0] == hashed[1]
     assert len(hashes.hash_of(hashes.results(device.run, PEAK, FLOAT32))) == 12
 
-    assert describe(PEAK.of(TensorDesc(UINT8, (3, 4)), axes=(0, 1))) == "PEAK uint8 3x4 axes 0, 1"
+    assert (
+        describe(PEAK.of(TensorDesc(UINT8, (3, 4)), axes=(0, 1)))
+        == "PEAK uint8 3x4 axes=(0, 1) axis_direction=AxisDirection.INCREASING -> 1x1"
+    )
