@@ -1,20 +1,20 @@
-# `make demo` and `make test` are each complete by themselves; see `make help`.
+# `make demo` and `make test` set up all they need; see `make help`.
 
-# Which interpreter (3.11 or newer), for example PYTHON=python3.13.
+# The interpreter (3.11 or newer), for example PYTHON=python3.13.
 PYTHON ?= python3
 # Another NumPy than the pinned one, for example NUMPY='numpy==2.0.*'.
 NUMPY ?=
-# Not taken from the environment: the set-up deletes and remakes this folder.
+# Not ?=, because the set-up deletes this folder, and must not delete one that the environment names.
 VENV = .venv
-# How long `make fuzz` runs, and how much `make soak` calls.
+# Minutes of `make fuzz`, and calls of `make soak`.
 MINUTES ?= 10
 CALLS ?= 200000
 # The Python of the machine with the GPU.
 KIT_PYTHON ?= 3.12
-# Which wheels `make wheels` builds, for example PLATFORM=win_amd64 PYTHONS='3.12 3.13'; nothing: all.
+# The wheels of `make wheels`, for example PLATFORM=win_amd64 PYTHONS='3.12 3.13'; empty: all.
 PLATFORM ?=
 PYTHONS ?=
-# More arguments for the command that is run, for example ARGS='-k argmax'.
+# Further arguments of the command, for example ARGS='-k argmax'.
 ARGS ?=
 
 export PYTHON NUMPY PLATFORM PYTHONS
@@ -28,26 +28,26 @@ shaders = $(wildcard shaders/*.comp shaders/*/*.glsl)
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
-demo: ## set up and run the main job on a photograph
+demo: ## set up, and run operators on a photograph
 	@sh .ci/setup $(VENV) demo
 	$(bin)/dmlgpu demo $(ARGS)
 	@echo "Next: README.md from \"Use\" on, with $(bin)/python; $(bin)/dmlgpu --help"
 
-quick: lint ## `make lint`, and what needs only lavapipe and a minute: plans, and a case of every kernel
+quick: lint ## `make lint`, tests of plans, and a case of every kernel on lavapipe: about a minute
 	DMLGPU_TEST_ONLY=lvp $(bin)/python -m pytest -q $(parallel) tests/host/test_plans.py tests/host/test_operators.py \
 		tests/device/test_mappings.py -k 'not (CPU-1 or CPU-256)'
 
-test: pytest ## set up and run the suite, then its tests of calls and batches under the validation layer
+test: pytest ## set up, run the suite, then its tests of calls and batches under the validation layer
 	$(bin)/python -m tests.validation core,sync tests/device/test_reuse.py
 
-test-adapters: ## set up .venv-adapters with PyTorch, JAX and others, which are large, and run the tests that need them
+test-adapters: ## set up .venv-adapters with PyTorch, JAX and other large packages, and run the tests that need them
 	@sh .ci/setup .venv-adapters test .ci/adapters.txt
 	.venv-adapters/bin/python -m pytest $(ARGS) tests/adapters
 	.venv-adapters/bin/python -m pytest $(ARGS) tests/process/test_benchmarks.py -k agrees
 
 # The first NumPy that has wheels for a Python: 2.0, or a later one.
 oldest = $(shell $(PYTHON) -c 'import sys; print({13: "2.1", 14: "2.3"}.get(sys.version_info[1], "2.0"))')
-test-numpy2: ## set up .venv-numpy2 and run on lavapipe, with the oldest NumPy 2 of this Python, what depends on its version
+test-numpy2: ## set up .venv-numpy2 with the oldest NumPy 2 of this Python, and run on lavapipe the tests that depend on it
 	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy2 NUMPY='numpy==$(oldest).*' ARGS='-k "not swiftshader" \
 		$(patsubst %,tests/host/test_%.py,dtypes messages parsers reference tensor) $(patsubst %,tests/device/test_%.py, \
 		array_api chunked chunks device_tensors functions layouts onnx out readme values verification)'
@@ -62,7 +62,7 @@ validation: ## set up and run the device tests under the validation layer three 
 	$(bin)/python -m tests.validation sync
 	$(bin)/python -m tests.validation gpu
 
-fuzz: ## set up and compute random operators for MINUTES=10 on each driver
+fuzz: ## set up, and compute random operators for MINUTES=10 on each driver
 	@sh .ci/setup $(VENV) test
 	$(bin)/python -m tests.fuzz $(MINUTES)
 
@@ -74,25 +74,25 @@ large: ## set up and compare every operator with the oracle on arrays of up to 1
 	@sh .ci/setup $(VENV) test
 	$(bin)/python -m tests.large $(ARGS)
 
-bench: ## set up and measure against NumPy, and whatever else of the peers is installed
+bench: ## set up, and measure dmlgpu and all peers that are installed
 	@sh .ci/setup $(VENV) test
 	$(bin)/python -m benchmarks $(ARGS)
 
-docs: ## set up .venv-docs and make dist/site, the documentation's site; its notebook runs meanwhile
+docs: ## set up .venv-docs, and make the documentation's site in dist/site, for which its notebook runs
 	@sh .ci/setup .venv-docs demo .ci/docs/packages.txt
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict -f .ci/docs/mkdocs.yml
 
-wheels: ## build into dist/ wheels that install without a compiler, for PLATFORM= and PYTHONS= or all
+wheels: ## build wheels into dist/, for PLATFORM= and PYTHONS=, or all
 	@sh .ci/wheels
 
 # The arm64 system is Debian 12, with this Python.
 portability: PYTHON = python3.11
-portability: ## build the wheels for Windows and arm64, and compute with them under Wine and qemu
+portability: ## build the wheels for Windows and arm64, and test them under Wine and qemu
 	@$(MAKE) --no-print-directory wheels PLATFORM='win_amd64 manylinux_aarch64' PYTHONS=3.11
 	@bash .ci/windows/run tests/host tests/device tests/process
 	@sh .ci/arm64/run
 
-gpu-kit: ## set up and make dist/gpu-kit: what a bare machine with a GPU and Python KIT_PYTHON=3.12 needs
+gpu-kit: ## set up, and make dist/gpu-kit for a machine that has only a GPU and Python KIT_PYTHON=3.12
 	@sh .ci/setup $(VENV) test
 	@sh .ci/gpu-kit $(KIT_PYTHON) dist/gpu-kit
 
@@ -103,11 +103,11 @@ lint: ## ruff, clang-format and mypy
 	$(bin)/clang-format --dry-run -Werror $(shaders)
 	$(bin)/mypy --strict dmlgpu benchmarks shaders/build.py
 
-format: ## let ruff and clang-format write Python and shaders as `make lint` wants them
+format: ## format Python with ruff, and shaders with clang-format
 	@sh .ci/setup $(VENV) dev
 	$(bin)/ruff check --fix .
 	$(bin)/ruff format .
 	$(bin)/clang-format -i $(shaders)
 
-clean: ## remove all that was made but .cache: the wheels of Kompute, and what pip has downloaded
+clean: ## remove all that was built, except .cache, which has Kompute's wheels and pip's downloads
 	rm -rf .venv* build dist dmlgpu/spirv .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,9 +1,9 @@
-"""installed.py STEP: runs README's Python blocks with the dmlgpu that is installed, and each STEPth case of verify."""
+"""installed.py STEP: runs README's Python blocks with the installed dmlgpu, and every STEPth case of verify."""
 
 import sys
 from pathlib import Path
 
-# Last: dmlgpu is not to be this checkout's.
+# At the end of the path: dmlgpu must not be this checkout's.
 sys.path.append(str(Path(__file__).parents[1]))
 import dmlgpu
 from dmlgpu.testing.cases import samples

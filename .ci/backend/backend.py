@@ -1,6 +1,6 @@
-"""scikit-build-core, which builds dmlgpu's wheel, after one question: where would pip find dmlgpu-kp?
+"""scikit-build-core, which builds dmlgpu's wheel, after a check that pip can find dmlgpu-kp.
 
-No index has dmlgpu-kp. Without the question pip builds dmlgpu, then ends with `No matching distribution found`.
+No index has dmlgpu-kp: without the check pip would build dmlgpu, then end with `No matching distribution found`.
 """
 
 import os
@@ -17,22 +17,22 @@ __all__ = build.__all__
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    """What pip asks first for `pip install .`."""
+    """The hook that pip calls first for `pip install .`."""
     look_for_kompute()
     return build.get_requires_for_build_wheel(config_settings)
 
 
 def get_requires_for_build_editable(config_settings=None):
-    """What pip asks first for `pip install -e .`."""
+    """The hook that pip calls first for `pip install -e .`."""
     look_for_kompute()
     return build.get_requires_for_build_editable(config_settings)
 
 
 def look_for_kompute():
-    """Ends the program where pip could not install what it is about to build.
+    """Ends the program if pip could not install dmlgpu, because no wheel of dmlgpu-kp fits.
 
-    A folder with PKG-INFO is no clone but an unpacked source distribution: `make wheels` does not work there. It
-    installs nothing itself, and may build for other machines alone.
+    An unpacked source distribution, which has a PKG-INFO, is not checked: it may be built for another machine, and
+    `make wheels` does not work there.
     """
     wheels = [path.name for path in Path("dist").glob("dmlgpu_kp-*.whl")]
     fitting = set(sys_tags())

@@ -9,22 +9,22 @@ RULES = {
     # An indented block after an empty line is code.
     r"^Formula:$": "Formula:\n",
     r"^Decisions of docs/semantics\.md:": "[Decisions](../semantics.md#decisions):",
-    # Two exceptions in a line.
+    # A line with two exceptions is split.
     r"^( +)(\w+Error: .*\.) (?=\w+Error: )": r"\1\2\n\1",
 }
 
 
 class Docstrings(griffe.Extension):
-    """Rewrites docstrings as Griffe's parser of Google's style takes them, and the signatures of functions."""
+    """Rewrites docstrings for Griffe's parser of Google's style, and the signatures of functions."""
 
     def on_object(self, *, obj, **kwargs):
-        """Called for every object that was read."""
+        """Rewrites the docstring of an object; Griffe calls it for every object."""
         if obj.docstring:
             for pattern, new in RULES.items():
                 obj.docstring.value = re.sub(pattern, new, obj.docstring.value, flags=re.MULTILINE)
 
     def on_package(self, *, pkg, **kwargs):
-        """Called when all is read: the decorators of `dmlgpu.sources` change what users pass and get."""
+        """Rewrites signatures, because the decorators of `dmlgpu.sources` change arguments and results."""
         if pkg.name == "dmlgpu":
             for function in pkg["functions"].functions.values():
                 if str(function.returns) == "Call":
@@ -32,7 +32,7 @@ class Docstrings(griffe.Extension):
 
 
 def as_called(function, package):
-    """Arrays in place of operands, the entries of a TypedDict in place of `**where: Unpack[Where]`, no `Call`."""
+    """Replaces operands by arrays, and `**where: Unpack[Where]` by the entries of the TypedDict; removes `Call`."""
     array = griffe.ExprName("ArrayLike", parent=package["functions"])
     *parameters, last = function.parameters
     for parameter in parameters:
@@ -41,9 +41,9 @@ def as_called(function, package):
             optional = griffe.ExprBinOp(array, "|", "None")
             parameter.annotation = optional if text.endswith("| None") else array
     entries = package["sources"][str(last.annotation.slice)]
-    added = [
+    keywords = [
         griffe.Parameter(name, annotation=entry.annotation, kind=griffe.ParameterKind.keyword_only, default="None")
         for name, entry in (entries.members | entries.inherited_members).items()
     ]
-    function.parameters = griffe.Parameters(*parameters, *added)
+    function.parameters = griffe.Parameters(*parameters, *keywords)
     function.returns = None

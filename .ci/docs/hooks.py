@@ -1,4 +1,4 @@
-"""Lets the site have the README as its first page, and links of the repository lead to pages of the site."""
+"""Makes the README the first page of the site, and rewrites links between files as links between pages."""
 
 import os
 import posixpath
@@ -14,7 +14,7 @@ NotebookClient.extra_arguments.default_args = (["--IPKernelApp.log_level=ERROR"]
 os.environ["MATPLOTLIBRC"] = str(Path(__file__).with_name("matplotlibrc"))
 
 ROOT = Path(__file__).parents[2]
-# What is not in docs/.
+# Files that are not in docs/, and their pages.
 OUTSIDE = {
     "README.md": "index.md",
     ".github/CONTRIBUTING.md": "contributing.md",
@@ -24,14 +24,14 @@ OUTSIDE = {
 
 
 def on_files(files, config):
-    """Adds what is not in docs/."""
+    """Adds the files of OUTSIDE."""
     for source, page in OUTSIDE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
     return files
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Links as they are in the site; without those to files that are not in it."""
+    """Rewrites links to pages of the site, and removes links to other files of the repository."""
     here = page.file.src_uri
     folder = posixpath.dirname(next((path for path, name in OUTSIDE.items() if name == here), f"docs/{here}"))
 
@@ -49,5 +49,5 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(html, page, config, files):
-    """The notebook's pictures have words, too."""
+    """Describes the notebook's pictures."""
     return html.replace("No description has been provided for this image", "What the code above draws")

@@ -1,6 +1,6 @@
 """Tests and measures dmlgpu on this machine's GPU: see docs/gpu.md.
 
-Each step is a process of its own, and what it prints a file: one that fails, ends or hangs leaves the others alone.
+Each step is a separate process that prints into a file, so the others run even if one fails, ends or hangs.
 """
 
 import argparse
@@ -20,21 +20,21 @@ from pathlib import Path
 KIT = Path(__file__).resolve().parent
 ROOTS = ("/etc", "/usr/local/etc", "/usr/local/share", "/usr/share", "~/.local/share", "/usr/local/nvidia/share")
 TYPES = ("discrete", "integrated", "virtual", "other", "cpu")
-# What needs no more than pytest: every kernel and type first.
+# Tests that need only pytest: every kernel and type first.
 TESTS = ("mappings", "hashes", "values", "layouts", "windows", "cases")
 
 
 def install(folder: Path) -> str:
-    """The Python of a new virtual environment; it sees the machine's own packages, and gets what they lack."""
+    """The Python of a new virtual environment, which adds to the machine's packages those that dmlgpu needs."""
     wheels = KIT / "wheels"
     if not list(wheels.glob("dmlgpu_kp-*-cp{}{}-*.whl".format(*sys.version_info))):
         sys.exit(f"this kit is for another Python than {sys.version.split()[0]}: see wheels/dmlgpu_kp-*.whl")
     venv.create(folder, symlinks=True)
-    # The packages of this Python, which may itself be that of a virtual environment.
-    own_packages = "\n".join(path for path in sys.path if path.endswith("-packages"))
-    next(folder.glob("lib/python*/site-packages")).joinpath("machine.pth").write_text(own_packages + "\n")
+    # The packages of this Python, which may itself be in a virtual environment.
+    packages = "\n".join(path for path in sys.path if path.endswith("-packages"))
+    next(folder.glob("lib/python*/site-packages")).joinpath("machine.pth").write_text(packages + "\n")
     python = str(folder / "bin/python")
-    # Pip as it lies in its wheel: many systems cannot install one into a virtual environment.
+    # pip runs from its wheel, because many systems cannot install it into a virtual environment.
     pip = [python, str(next(wheels.glob("pip-*.whl")) / "pip"), "install", "-q", "--no-index", "--no-cache-dir"]
     ours = [str(wheel) for wheel in wheels.glob("dmlgpu*.whl")]
     subprocess.run([*pip, "--no-deps", "--force-reinstall", *ours], check=True)
@@ -43,7 +43,7 @@ def install(folder: Path) -> str:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Variables: of the kit's libraries, those that the machine lacks are found; caches stay in the folder."""
+    """Variables that add the kit's libraries which the machine lacks, and keep caches in the folder."""
     lib = folder / "lib"
     lib.mkdir()
     for file in (KIT / "lib").iterdir():
@@ -62,20 +62,20 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def manifests(folder: Path) -> list[Path]:
-    """The manifests of all drivers; in a container NVIDIA's may be missing."""
-    lost = folder / "nvidia.json"
+    """The manifests of all drivers, and one for NVIDIA's, which containers may lack."""
+    nvidia = folder / "nvidia.json"
     driver = {"library_path": "libGLX_nvidia.so.0", "api_version": "1.3.0"}
-    lost.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": driver}))
+    nvidia.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": driver}))
     folders = [Path(root).expanduser() / "vulkan/icd.d" for root in ROOTS]
-    return [*(file for each in folders for file in sorted(each.glob("*.json"))), lost]
+    return [*(file for place in folders for file in sorted(place.glob("*.json"))), nvidia]
 
 
-def find_driver(python: str, found: list[Path], variables: dict[str, str], log: Path) -> dict[str, str]:
-    """Variables that name the driver with the device of the best type, the first of them."""
+def find_driver(python: str, drivers: list[Path], variables: dict[str, str], log: Path) -> dict[str, str]:
+    """Variables that name the first driver with a device of the best type."""
     best: dict[str, str] = {}
     best_type = len(TYPES)
     with log.open("w", encoding="utf-8") as file:
-        for manifest in map(str, found):
+        for manifest in map(str, drivers):
             named = {"VK_DRIVER_FILES": manifest, "VK_ICD_FILENAMES": manifest, "DMLGPU_TEST_ONLY": manifest}
             command = [python, "-m", "dmlgpu", "devices", "--json"]
             try:
@@ -93,9 +93,9 @@ def find_driver(python: str, found: list[Path], variables: dict[str, str], log: 
 
 
 def step(command: list[str], seconds: float, variables: dict[str, str], output: Path) -> str:
-    """Runs a command for so long at most; how that went."""
+    """Runs a command for a limited time; returns a line with its result."""
     begin = time.monotonic()
-    # Shells have what they run in the background ignore Ctrl-C, and children inherit that, but no handler.
+    # Background processes of a shell ignore Ctrl-C, and their children inherit that, unless a handler is set.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with output.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(command, cwd=KIT, env=variables, stdout=file, stderr=file, start_new_session=True)
@@ -104,7 +104,7 @@ def step(command: list[str], seconds: float, variables: dict[str, str], output: 
             state = f"exit code {code}" if code else "ok"
         except subprocess.TimeoutExpired:
             state = "too slow"
-            # Pytest and the benchmarks then end with what they have.
+            # pytest and the benchmarks then print their results so far.
             os.killpg(process.pid, signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(10)
@@ -115,18 +115,18 @@ def step(command: list[str], seconds: float, variables: dict[str, str], output: 
 
 
 def main() -> int:
-    """Runs all steps; 0 where every one of them went well."""
+    """Runs all steps; the exit code is 0 if all succeeded."""
     parser = argparse.ArgumentParser(description="Tests and measures dmlgpu on this machine's GPU.")
-    parser.add_argument("results", type=Path, help="a folder for what was found")
+    parser.add_argument("results", type=Path, help="the folder of the results")
     parser.add_argument("--driver", metavar="MANIFEST", type=Path, help="default: that of the first discrete GPU")
-    parser.add_argument("--minutes", type=float, default=8.5, help="for all of it (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=8.5, help="for all steps (default: %(default)s)")
     args = parser.parse_args()
     end = time.monotonic() + 60 * args.minutes
     results = args.results.absolute()
     results.mkdir(parents=True, exist_ok=True)
     tests = [str(file) for name in TESTS for file in (KIT / "tests").rglob(f"test_{name}.py")]
     benchmarks = ["-m", "benchmarks", "--peers", "usual,torch-cuda", "--rounds", "9"]
-    # Each may take a part of the time that is left then.
+    # The share of the remaining time that each step may use, and its arguments.
     steps = {
         "doctor": (0.1, ["-m", "dmlgpu", "doctor"]),
         "verify": (0.2, ["-m", "dmlgpu", "verify"]),
@@ -138,21 +138,21 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="dmlgpu-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
         variables, python = environment(folder), install(folder / "venv")
-        found = [args.driver.absolute()] if args.driver else manifests(folder)
-        variables |= find_driver(python, found, variables, results / "drivers.txt")
+        drivers = [args.driver.absolute()] if args.driver else manifests(folder)
+        variables |= find_driver(python, drivers, variables, results / "drivers.txt")
         if "DMLGPU_DEVICE" in variables:
             variables["DMLGPU_TEST_DEVICE"] = variables["DMLGPU_DEVICE"]
-        said: list[str] = []
+        lines: list[str] = []
         for name, (part, arguments) in steps.items():
             seconds = max(1.0, part * (end - time.monotonic()))
             if "benchmarks" in arguments:
                 saved = results / f"{name}.json"
                 saved.unlink(missing_ok=True)
                 arguments += ["--limit", f"{0.7 * seconds:.0f}", "--json", str(saved)]
-            said.append(step([python, *arguments], seconds, variables, results / f"{name}.txt"))
-            print(said[-1], flush=True)
-            (results / "summary.txt").write_text("\n".join(said) + "\n", encoding="utf-8")
-    return 0 if all(": ok (" in line for line in said) else 1
+            lines.append(step([python, *arguments], seconds, variables, results / f"{name}.txt"))
+            print(lines[-1], flush=True)
+            (results / "summary.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0 if all(": ok (" in line for line in lines) else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""python.py FOLDER: makes a CPython for Windows, of the version of the Python that runs this, and without packages.
+"""python.py FOLDER: makes a CPython for Windows without packages, with the version of the Python that runs this.
 
-Its DLLs and extension modules are those that Panda3D's wheel has for programs that it packs. Its library is that of
-this Python: CPython's own sources are the same everywhere. python.exe is compiled.
+Its DLLs and extension modules are from Panda3D's wheel, which contains them for packing programs. Its library is a copy
+of this Python's, because CPython's sources are the same for all systems. python.exe is compiled.
 """
 
 import shutil
@@ -20,7 +20,7 @@ int wmain(int argc, wchar_t **argv) {
     return ((int (*)(int, wchar_t **))GetProcAddress(LoadLibraryA("%s"), "Py_Main"))(argc, argv);
 }
 """
-# What is not the library's, and the C runtime and Tcl of Windows.
+# Folders that are no part of the library; files of Windows' C runtime and of Tcl.
 LEFT_OUT = "site-packages", "dist-packages", "lib-dynload", "test", "config-*", "__pycache__"
 FOREIGN = "api-ms", "tcl", "tk", "_tk"
 
@@ -38,7 +38,7 @@ with zipfile.ZipFile(wheel) as archive:
     for member in archive.namelist():
         place, _, name = member.partition("/")
         if place == "deploy_libs" and not name.lower().startswith(FOREIGN):
-            # Libraries are looked for beside python.exe, extension modules in DLLs.
+            # Windows finds libraries beside python.exe, Python finds extension modules in DLLs.
             (folder / ("DLLs" if name.endswith(".pyd") else "") / name).write_bytes(archive.read(member))
 wheel.unlink()
 
