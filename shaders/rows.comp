@@ -8,8 +8,8 @@
 #include "core/cooperating.glsl"
 
 #ifndef HAS_VECTORS  // else the accumulator defines it
-// Accumulates elements `skipped` and later of a vector, whose element 0 has this index; earlier ones are accumulated
-// already.
+// Accumulates the elements of a vector from number `skipped` on; earlier ones are accumulated already. `index` is the
+// index of element 0.
 void accumulate_vector(inout State state, uvec4 vector, uint skipped, uint index)
 {
     [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k)
@@ -42,8 +42,8 @@ Row row_of(uint address, uint begin, uint end)
 #ifdef COOPERATING
 
 // Accumulates IN_FLIGHT vectors, every THREADS-th of a row. Vector 0 is for elements from begin + next on. A vector may
-// begin before its elements, at element `at`. Past the end of the row, the last vector is loaded, and wholly skipped.
-// `whole`, a constant, says that no vector passes the last one.
+// begin before its elements, at element `at`. Past the end of the row, the last vector is loaded, and all its elements
+// are skipped. If `whole`, a constant, is true, no vector lies past the last one.
 void accumulate_vectors(inout State state, Row row, uint next, bool whole)
 {
     uvec4 vectors[IN_FLIGHT];
@@ -71,8 +71,8 @@ State state_of_elements(Row row)
     uint size = row.end - row.begin, next = thread() * VECTOR_SIZE;
     State state = empty_from(row.first + min(next, row.last));
 #ifndef HAS_SHIFT
-    // A third of the second loop's instructions for a sum choose the elements; this loop has none of these. LOG_SUM_EXP
-    // has so many others that it would gain less than its registers cost.
+    // Whole vectors need no instructions that choose elements, a third of those of the second loop for a sum. For
+    // LOG_SUM_EXP, which has many other instructions, the registers of this loop cost more than it saves.
     const uint others = turn - THREADS * VECTOR_SIZE;
     uint end = REPEATABLE || row.last < others ? 0 : row.last - others + 1;
     for (; next < end; next += turn)
@@ -104,9 +104,8 @@ void accumulate_aligned_vectors(inout State state, Row row)
     accumulate_vector(state, load_vector(begin + row.last), 0, row.first + row.last);
 }
 
-// The last vector may have elements of the one before. If these have to be skipped, it is outside of the loop. This is
-// not the loop of COOPERATING, because SwiftShader keeps a loop of one iteration as a loop, which takes a quarter more
-// time.
+// The last vector may have elements of the vector before. If these must be skipped, it is loaded after the loop.
+// SwiftShader does not unroll a loop of one iteration, so the loop of COOPERATING would take a quarter more time.
 void accumulate_vectors(inout State state, Row row)
 {
     uint size = row.end - row.begin, loop_end = REPEATABLE ? size : size / VECTOR_SIZE * VECTOR_SIZE, next = 0;
