@@ -183,9 +183,10 @@ def _cut(
     too_much = elements > limits.dispatch_count * limits.dispatch_elements
     pairs = list(itertools.islice(planned, 0 if too_much else limits.dispatch_count))
     if too_much or next(planned, None):
+        what = f"loads {elements} elements" if too_much else f"needs more than {limits.dispatch_count} dispatches"
         raise DescriptorError(
-            f"{type(desc).__name__}: it loads {elements} elements; allowed on this device are {limits.dispatch_count} "
-            f"dispatches of {limits.dispatch_elements} elements"
+            f"{type(desc).__name__}: it {what}; allowed on this device are {limits.dispatch_count} dispatches of "
+            f"{limits.dispatch_elements} elements"
         )
     return tuple([dispatch for dispatch, _ in pairs]), max([size for _, size in pairs])
 

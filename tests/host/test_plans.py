@@ -27,6 +27,7 @@ from dmlgpu.testing.cases import (
     extremum_desc,
     pool_desc,
 )
+from tests.support.errors import refuses
 from tests.support.limits import LOWERED, MIB, PLANNED
 from tests.support.plans import LARGE, check, check_coverage, check_limits
 
@@ -525,13 +526,14 @@ def test_a_level_of_partials_takes_several_dispatches_where_invocations_are_few(
 
 
 def test_a_plan_may_have_all_the_dispatches_that_are_allowed():
-    """Each with as many elements as a dispatch may have: one element more is too much."""
     limits = dataclasses.replace(PLANNED["cpu"], dispatch_elements=1 << 12, dispatch_count=4)
     assert len(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (256, 64), [1]), limits).dispatches) == 4
-    with pytest.raises(
-        dmlgpu.DescriptorError, match="loads 16448 elements; allowed on this device are 4 dispatches of 4096"
-    ):
-        lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (257, 64), [1]), limits)
+    allowed = "allowed on this device are 4 dispatches of 4096 elements"
+    refuses(f"loads 16448 elements; {allowed}", lower, arg_desc(ArgmaxOperatorDesc, FLOAT32, (257, 64), [1]), limits)
+    limits = dataclasses.replace(limits, segment_bytes=256)  # 8 segments
+    refuses(
+        f"needs more than 4 dispatches; {allowed}", lower, arg_desc(ArgmaxOperatorDesc, FLOAT32, (8, 64), [1]), limits
+    )
 
 
 @pytest.mark.parametrize("limits", [PLANNED["cpu"], PLANNED["gpu"]], ids=["cpu", "gpu"])
