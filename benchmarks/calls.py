@@ -1,4 +1,4 @@
-"""Small calls: what a function costs beside the compiled operator, called the same way, in the same run.
+"""Small calls: the time of a function beside that of the compiled operator, called the same way in the same run.
 
     python -m benchmarks.calls
 
@@ -68,13 +68,15 @@ def measured(
     for name, run in runs.items():
         if not np.allclose(np.asarray(run()).reshape(expected.shape), expected, rtol=1e-5):
             raise BenchmarkError(f"{name}: the results differ from the oracle's")
-    return interleave(runs, rounds, math.inf, lambda: None)
+    return interleave(runs, rounds, math.inf)
 
 
 def _row(case: str, way: str, timings: dict[str, Timing]) -> tuple[str, ...]:
     operator, function = timings[f"operator, {way}"], timings[f"function, {way}"]
     # Ratios of single rounds, because a busy machine slows down both.
-    ratio = median(ours / least for ours, least in zip(function.samples, operator.samples, strict=True))
+    ratio = median(
+        numerator / denominator for numerator, denominator in zip(function.samples, operator.samples, strict=True)
+    )
     return case, _WAYS[way], duration(operator.median), duration(function.median), digits(ratio)
 
 

@@ -1,4 +1,4 @@
-"""The measured cases, by name; of the same type as those of the tests."""
+"""The cases that are measured; their type is that of the tests' cases."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def unpooling_case(name: str, sizes: tuple[int, ...], window_size: int) -> Case:
 
 
 def roi_case(name: str, sizes: tuple[int, ...], regions: int) -> Case:
-    """Regions of an image that is 16 times as large, as in detectors: 7 x 7 bins each."""
+    """Pools as detectors do: 7 x 7 bins for each region of an image that is 16 times as large."""
     case = operator_case(
         "ROI_POOLING",
         f"roi-pool-{name}",

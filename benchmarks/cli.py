@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.cases import CASES, LARGE, SCALES, describe
 from benchmarks.compare import compared, differences
-from benchmarks.compiled import FAMILIES, compile_for, compiled_table, sources
+from benchmarks.compiled import FAMILIES, Source, compile_for, compiled_table, sources
 from benchmarks.kompute import Kompute
 from benchmarks.machine import header
 from benchmarks.peer_exact import ExactPeer
@@ -130,8 +130,9 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown")
 
 
-def _check_files(args: argparse.Namespace) -> None:
-    """Checks, before a long run, that its results can be written."""
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Checks, before a long run, that its results can be shown and written."""
+    open_console(COLUMNS)
     for path in filter(None, (getattr(args, "json", None), args.plot, args.markdown)):
         if not Path(path).absolute().parent.is_dir():
             raise BenchmarkError(f"{path}: there is no such folder")
@@ -157,19 +158,11 @@ def _open_peers(names: str, kompute: Kompute) -> tuple[dict[str, Peer], dict[str
 
 def _measure(args: argparse.Namespace) -> None:
     cases, part = SCALES if args.scale else LARGE if args.large else CASES, args.k.lower()
-    if args.assembly and not args.compiled:
-        raise BenchmarkError("--assembly is an option of --compiled")
     if args.compiled:
-        if args.plot or args.json:
-            raise BenchmarkError("--plot and --json are for times: --compiled has none")
-        _check_files(args)
-        compiler, kernels = compile_for(args.compiled, sources(cases, part))
-        if args.assembly:
-            for kernel in kernels:
-                print(f"{kernel.kernel} of {', '.join(kernel.cases)}\n{kernel.assembly}")
-        else:
-            _write({"compiler": compiler}, compiled_table(kernels), (), args.markdown)
+        _compile(args, sources(cases, part))
         return
+    if args.assembly:
+        raise BenchmarkError("--assembly is an option of --compiled")
     chosen = [case for case in cases if part in case.id.lower()]
     if not chosen:
         raise BenchmarkError(f"no case has {args.k!r} in its name; cases are {', '.join(case.id for case in cases)}")
@@ -177,44 +170,24 @@ def _measure(args: argparse.Namespace) -> None:
         for case in chosen:
             print(f"{case.id}: {describe(case.desc)}")
         return
-    _check_files(args)
+    _check_outputs(args)
     if args.rounds < 1:
         raise BenchmarkError(f"--rounds {args.rounds}: at least one is necessary")
     if switch("DMLGPU_VERIFY"):
         raise BenchmarkError("DMLGPU_VERIFY is set: every call would be timed together with the oracle's")
-
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    terminal = Console(stderr=True)
-    with ExitStack() as stack:
-        device = stack.enter_context(Device(args.device))
-        kompute = stack.enter_context(Kompute(device))
+    with Device(args.device) as device, Kompute(device) as kompute:
         peers, texts = _open_peers(args.peers, kompute)
-        # Drawn between rounds, never during one.
-        bars = stack.enter_context(
-            Progress(*columns, console=terminal, transient=True, auto_refresh=False, disable=not terminal.is_terminal)
-        )
-        bar = bars.add_task("", total=len(chosen) * args.rounds)
         run, problems = Run(header(device, texts, args.rounds, args.seconds), ()), []
         end = time.monotonic() + args.limit
         for number, case in enumerate(chosen):
             if time.monotonic() > end:
-                left_out = f"{len(chosen) - number} cases after {args.limit:g} s, from {case.id} on"
+                left_out = f"{len(chosen) - number} of {len(chosen)} cases after {args.limit:g} s, from {case.id} on"
                 run = replace(run, header={**run.header, "left out": left_out})
                 break
-            bars.update(bar, description=case.id, refresh=True)
+            if sys.stderr.isatty():
+                print(f"{number + 1} of {len(chosen)}: {case.id}", file=sys.stderr)
             try:
-                result = run_case(
-                    case,
-                    kompute,
-                    peers,
-                    rounds=args.rounds,
-                    seconds=args.seconds,
-                    fresh=not args.scale,
-                    advance=lambda: bars.update(bar, advance=1, refresh=True),
-                )
+                result = run_case(case, kompute, peers, args.rounds, args.seconds, fresh=not args.scale)
                 run = replace(run, results=(*run.results, result))
             except Exception as error:  # any error of a driver or library
                 problems.append(str(error) if isinstance(error, BenchmarkError) else f"{case.id}: {error!r}")
@@ -227,8 +200,20 @@ def _measure(args: argparse.Namespace) -> None:
         raise BenchmarkError("; ".join(problems))
 
 
+def _compile(args: argparse.Namespace, kernels: Sequence[Source]) -> None:
+    if args.plot or args.json:
+        raise BenchmarkError("--plot and --json are for times: --compiled has none")
+    _check_outputs(args)
+    compiler, results = compile_for(args.compiled, kernels)
+    if args.assembly:
+        for kernel in results:
+            print(f"{kernel.kernel} of {', '.join(kernel.cases)}\n{kernel.assembly}")
+    else:
+        _write({"compiler": compiler}, compiled_table(results), (), args.markdown)
+
+
 def _show(args: argparse.Namespace) -> None:
-    _check_files(args)
+    _check_outputs(args)
     _present(load(args.file), args)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import CACHES_OFF
 from benchmarks.assembly import loads_in_flight
 from benchmarks.report import Table
 from benchmarks.results import BenchmarkError
@@ -138,7 +139,7 @@ def compile_for(family: str, kernels: Sequence[Source]) -> tuple[str, list[Compi
     radv = next((manifest for folder in _FOLDERS for manifest in sorted(Path(folder).glob("radeon_icd*.json"))), None)
     if radv is None:
         raise BenchmarkError(f"there is no RADV, Mesa's driver for AMD. {_INSTALL}")
-    variables = {"VK_DRIVER_FILES": str(radv), "VK_ICD_FILENAMES": str(radv), "MESA_SHADER_CACHE_DISABLE": "true"}
+    variables = {"VK_DRIVER_FILES": str(radv), "VK_ICD_FILENAMES": str(radv), **CACHES_OFF}
     request = [{**vars(source), "code": source.code.hex()} for source in kernels]
     for name in FAMILIES[family]:
         child = subprocess.run(

@@ -9,22 +9,20 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from benchmarks import CACHES_OFF
 from benchmarks.measure import SAMPLE
 from benchmarks.peers import cores
 from dmlgpu import Device
 from dmlgpu.runtime import kompute_module
 
-# Set before any driver is loaded, in __main__.py.
-_CACHE_VARIABLES = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
-
 
 def header(device: Device, peers: Mapping[str, str], rounds: int, seconds: float) -> dict[str, str]:
     """What the times of a run depend on, by name; `peers` has a description of each, or why it is missing."""
-    off = [f"{name}={value}" for name, value in _CACHE_VARIABLES.items() if os.environ.get(name) == value]
+    off = ", ".join(f"{name}={value}" for name, value in CACHES_OFF.items())
     return {
         **place(device),
         **{f"peer {name}": text for name, text in peers.items()},
-        "shader caches": f"off ({', '.join(off)})" if len(off) == len(_CACHE_VARIABLES) else "on",
+        "shader caches": f"off ({off})" if CACHES_OFF.items() <= os.environ.items() else "on",
         "rounds": f"{rounds}, or fewer of what takes longer than {seconds:g} s; a call or {SAMPLE * 1e3:g} ms a sample",
     }
 

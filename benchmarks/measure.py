@@ -41,16 +41,13 @@ class Timing:
         return upper - lower
 
 
-def interleave(
-    runs: Mapping[str, Callable[[], object]], rounds: int, seconds: float, advance: Callable[[], object]
-) -> dict[str, Timing]:
+def interleave(runs: Mapping[str, Callable[[], object]], rounds: int, seconds: float) -> dict[str, Timing]:
     """Times of each run, in another order every round.
 
     Args:
         runs: the functions to time.
         rounds: the maximum number of rounds.
         seconds: a run that took longer than this in all its rounds skips the rest, but not the first LEAST_ROUNDS.
-        advance: called after each round.
     """
     begin = time.perf_counter()
     while time.perf_counter() < begin + _WARM:
@@ -67,7 +64,6 @@ def interleave(
             for name in order:
                 if number < LEAST_ROUNDS or sum(samples[name]) * calls[name] < seconds:
                     samples[name].append(_sample(runs[name], calls[name]))
-            advance()
     finally:
         if collecting:
             gc.enable()

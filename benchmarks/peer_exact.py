@@ -14,10 +14,7 @@ class ExactPeer(Peer):
 
     def __init__(self, kompute: Kompute) -> None:
         self._device = kompute.device
-
-    @property
-    def description(self) -> str:
-        return f"dmlgpu {dmlgpu.__version__}"
+        self.description = f"dmlgpu {dmlgpu.__version__}"
 
     def contender(self, desc: dmlgpu.OperatorDesc, *inputs: Array) -> Contender:
         if not sums_can_be_exact(desc):

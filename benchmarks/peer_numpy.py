@@ -39,9 +39,7 @@ _REDUCTIONS: dict[dmlgpu.ReduceFunction, Callable[[Array, int], Any]] = {
 class NumpyPeer(Peer):
     """NumPy, on one thread."""
 
-    @property
-    def description(self) -> str:
-        return f"{np.__version__}, 1 thread (what is used here calls no BLAS)"
+    description = f"{np.__version__}, 1 thread (without BLAS)"
 
     def argmax(self, desc: dmlgpu.ArgmaxOperatorDesc, x: Array, axis: int) -> Contender:
         return _contender(desc, partial(np.argmax, x, axis))

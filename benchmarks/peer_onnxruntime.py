@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 import dmlgpu
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, function_of
+from benchmarks.peers import (
+    Contender,
+    Peer,
+    UnavailableError,
+    as_outputs,
+    asynchronous,
+    cores,
+    first_line,
+    function_of,
+)
 from dmlgpu.descriptors.tensor import Array
 
 # The first opset with all that is used here: from it on, AveragePool has dilations.
@@ -39,10 +48,7 @@ class OnnxruntimePeer(Peer):
         self._helper: Any = onnx.helper
         self._onnxruntime: Any = onnxruntime
         self._refusals = (state.NotImplemented, state.InvalidGraph, state.Fail, state.EPFail, RuntimeError)
-
-    @property
-    def description(self) -> str:
-        return f"{self._onnxruntime.__version__}, {cores()} threads"
+        self.description = f"{onnxruntime.__version__}, {cores()} threads"
 
     def argmax(self, desc: dmlgpu.ArgmaxOperatorDesc, x: Array, axis: int) -> Contender:
         return self._contender(desc, "ArgMax", [x], axis=axis, keepdims=0)
@@ -130,8 +136,10 @@ class WebgpuPeer(OnnxruntimePeer):
         except ModuleNotFoundError:
             raise UnavailableError("not installed") from None
         if len(dmlgpu.devices()) > 1:
-            raise UnavailableError("it takes what device it likes: set VK_DRIVER_FILES to the manifest of one driver")
-        # Without this variable, which the library reads when it is loaded, it refuses dmlgpu.devices that are CPUs.
+            raise UnavailableError(
+                "its choice of a device is unknown: set VK_DRIVER_FILES to the manifest of one driver"
+            )
+        # Without this variable, which the library reads when it is loaded, it refuses devices that are CPUs.
         os.environ["ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER"] = "1"
         library = self._onnxruntime
         library.set_default_logger_severity(4)
@@ -139,30 +147,19 @@ class WebgpuPeer(OnnxruntimePeer):
         if provider.get_ep_name() not in {device.ep_name for device in library.get_ep_devices()}:
             library.register_execution_provider_library("webgpu", provider.get_library_path())
         self._devices = [device for device in library.get_ep_devices() if device.ep_name == provider.get_ep_name()][:1]
-
-    @property
-    def description(self) -> str:
-        return f"{self._onnxruntime.__version__}, onnxruntime-ep-webgpu {version('onnxruntime-ep-webgpu')}"
+        self.description = f"{library.__version__}, onnxruntime-ep-webgpu {version('onnxruntime-ep-webgpu')}"
 
     def contender(self, desc: dmlgpu.OperatorDesc, *inputs: Array) -> Contender:
         contender = super().contender(desc, *inputs)
         library, word = self._onnxruntime, np.zeros(1, np.float32)
         # A copy from the device waits for all earlier work; `synchronize_outputs` does not.
         source, target = ([library.OrtValue.ortvalue_from_numpy(word, where)] for where in (self._memory, "cpu"))
-
-        def batch(calls: int) -> Callable[[], None]:
-            def run() -> None:
-                for _ in range(calls):
-                    contender.run()
-                library.copy_tensors(source, target)
-
-            return run
-
+        contender = asynchronous(contender.run, partial(library.copy_tensors, source, target), contender.outputs)
         try:
-            batch(1)()
+            contender.run()
         except self._refusals as error:
             raise UnavailableError(_reason(error)) from None
-        return replace(contender, run=batch(1), batch=batch)
+        return contender
 
     def _session(self, model: bytes, options: Any) -> Any:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

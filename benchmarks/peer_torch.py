@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 import dmlgpu
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, function_of
+from benchmarks.peers import (
+    Contender,
+    Peer,
+    UnavailableError,
+    as_outputs,
+    asynchronous,
+    cores,
+    first_line,
+    function_of,
+)
 from dmlgpu.descriptors.tensor import Array
 
 _REDUCTIONS = {
@@ -41,7 +50,7 @@ class TorchPeer(Peer):
         self._torch: Any = torch
         torch.set_num_threads(cores())
         self._device = torch.device("cpu")
-        self._where = f"{torch.get_num_threads()} threads"
+        place = f"{torch.get_num_threads()} threads"
         if device == "cuda":
             if not torch.cuda.is_available():
                 raise UnavailableError("PyTorch sees no GPU")
@@ -49,11 +58,8 @@ class TorchPeer(Peer):
             uuids = [str(getattr(gpu, "uuid", "")).replace("-", "") for gpu in properties]
             index = uuids.index(uuid) if uuid in uuids else 0
             self._device = torch.device("cuda", index)
-            self._where = properties[index].name
-
-    @property
-    def description(self) -> str:
-        return f"{self._torch.__version__}, {self._where}"
+            place = properties[index].name
+        self.description = f"{torch.__version__}, {place}"
 
     def contender(self, desc: dmlgpu.OperatorDesc, *inputs: Array) -> Contender:
         try:
@@ -79,21 +85,7 @@ class TorchPeer(Peer):
 
         if self._device.type == "cpu":
             return Contender(call, outputs)
-
-        def run() -> Any:
-            result = call()
-            self._torch.cuda.synchronize(self._device)
-            return result
-
-        def batch(calls: int) -> Callable[[], Any]:
-            def run_all() -> None:
-                for _ in range(calls):
-                    call()
-                self._torch.cuda.synchronize(self._device)
-
-            return run_all
-
-        return Contender(run, outputs, batch)
+        return asynchronous(call, partial(self._torch.cuda.synchronize, self._device), outputs)
 
     def argmax(self, desc: dmlgpu.ArgmaxOperatorDesc, x: Array, axis: int) -> Contender:
         return self._contender(desc, partial(self._torch.argmax, self._tensor(x), axis))
@@ -103,29 +95,24 @@ class TorchPeer(Peer):
         return self._contender(desc, partial(function, self._tensor(x), axis))
 
     def max_pooling(self, desc: dmlgpu.MaxPooling2OperatorDesc, x: Array) -> Contender:
-        indices = desc.output_indices_tensor is not None
-        pool = partial(self._max_pool(desc), return_indices=indices)
+        pool = self._pool("max", desc, return_indices=desc.output_indices_tensor is not None)
         return self._contender(desc, partial(pool, self._tensor(x)), _planes(x.shape))
 
     def average_pooling(self, desc: dmlgpu.AveragePooling1OperatorDesc, x: Array) -> Contender:
-        return self._contender(desc, partial(self._average_pool(desc), self._tensor(x)))
+        return self._contender(desc, partial(self._pool("avg", desc), self._tensor(x)))
 
     def lp_pooling(self, desc: dmlgpu.LpPooling1OperatorDesc, x: Array) -> Contender:
-        _check_dilations(desc.dilations)
-        tensor, pad = self._tensor(x), self._torch.nn.functional.pad
-        pool = partial(
-            self._pool("lp", desc.window_size), norm_type=desc.p, kernel_size=desc.window_size, stride=desc.strides
-        )
-        # lp_pool2d does not pad. The last dimension comes first.
+        tensor, pad, pool = self._tensor(x), self._torch.nn.functional.pad, self._pool("lp", desc)
+        # The last dimension comes first.
         paddings = [*itertools.chain(*zip(desc.start_padding[::-1], desc.end_padding[::-1], strict=True))]
         return self._contender(desc, lambda: pool(pad(tensor, paddings) if any(paddings) else tensor))
 
     def max_pooling_grad(self, desc: dmlgpu.MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> Contender:
-        return self._backward(desc, self._max_pool(desc), x, gradient)
+        return self._backward(desc, self._pool("max", desc), x, gradient)
 
     def average_pooling_grad(self, desc: dmlgpu.AveragePoolingGradOperatorDesc, gradient: Array) -> Contender:
         x = np.zeros(desc.output_gradient_tensor.sizes, gradient.dtype)
-        return self._backward(desc, self._average_pool(desc), x, gradient)
+        return self._backward(desc, self._pool("avg", desc), x, gradient)
 
     def _backward(self, desc: dmlgpu.OperatorDesc, pool: Callable[[Any], Any], x: Array, gradient: Array) -> Contender:
         """The backward pass of a pooling; the forward pass runs before."""
@@ -146,32 +133,19 @@ class TorchPeer(Peer):
         largest = desc.axis_direction is dmlgpu.AxisDirection.DECREASING
         return self._contender(desc, partial(self._torch.topk, self._tensor(x), desc.k, desc.axis, largest))
 
-    def _max_pool(self, desc: dmlgpu.MaxPooling2OperatorDesc | dmlgpu.MaxPoolingGradOperatorDesc) -> Callable[..., Any]:
-        pool = self._pool("max", desc.window_size)
-        return partial(pool, **_window(desc), dilation=desc.dilations)
-
-    def _average_pool(
-        self, desc: dmlgpu.AveragePooling1OperatorDesc | dmlgpu.AveragePoolingGradOperatorDesc
-    ) -> Callable[..., Any]:
-        _check_dilations(getattr(desc, "dilations", ()))
-        pool = self._pool("avg", desc.window_size)
-        return partial(pool, **_window(desc), count_include_pad=desc.include_padding)
-
-    def _pool(self, kind: str, window_size: Sequence[int]) -> Callable[..., Any]:
-        function: Callable[..., Any] = getattr(self._torch.nn.functional, f"{kind}_pool{len(window_size)}d")
-        return function
-
-
-def _window(desc: Any) -> dict[str, Any]:
-    """The arguments that max and average pooling share."""
-    if desc.start_padding != desc.end_padding:
-        raise UnavailableError("PyTorch pads both sides alike")
-    return {"kernel_size": desc.window_size, "stride": desc.strides, "padding": desc.start_padding}
-
-
-def _check_dilations(dilations: Sequence[int]) -> None:
-    if any(dilation > 1 for dilation in dilations):
-        raise UnavailableError("PyTorch has dilations in max pooling only")
+    def _pool(self, kind: str, desc: Any, **options: Any) -> Callable[..., Any]:
+        """max_pool2d, avg_pool2d, lp_pool2d, or the same in 3-D, with the window of a descriptor."""
+        if kind == "max":
+            options |= {"padding": desc.start_padding, "dilation": desc.dilations}
+        elif any(dilation > 1 for dilation in getattr(desc, "dilations", ())):
+            raise UnavailableError("PyTorch has dilations in max pooling only")
+        elif kind == "avg":
+            options |= {"padding": desc.start_padding, "count_include_pad": desc.include_padding}
+        else:
+            # lp_pool2d does not pad.
+            options |= {"norm_type": desc.p}
+        function = getattr(self._torch.nn.functional, f"{kind}_pool{len(desc.window_size)}d")
+        return partial(function, kernel_size=desc.window_size, stride=desc.strides, **options)
 
 
 def _planes(sizes: Sequence[int]) -> Array:

@@ -37,10 +37,7 @@ class UsualPeer(Peer):
         self._kompute = kompute
         self._group_size = min(_GROUP_SIZE, kompute.device.info.max_group_size)
         self._modules = _modules()
-
-    @property
-    def description(self) -> str:
-        return f"GLSL of benchmarks/shaders, workgroups of {self._group_size}"
+        self.description = f"GLSL of benchmarks/shaders, workgroups of {self._group_size}"
 
     def contender(self, desc: dmlgpu.OperatorDesc, *inputs: Array) -> Contender:
         tensors = (*desc.inputs, *desc.outputs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -35,7 +34,7 @@ class Contender:
 _FUNCTIONS = {operator.desc: operator.function.__name__ for operator in OPERATORS if operator.function is not None}
 
 
-class Peer(ABC):
+class Peer:
     """A library, or kernels.
 
     A method with the name of an operator's function makes a contender from the descriptor and the inputs, or for a
@@ -45,10 +44,8 @@ class Peer(ABC):
         UnavailableError: it is not installed.
     """
 
-    @property
-    @abstractmethod
-    def description(self) -> str:
-        """Version, and threads or GPU."""
+    description: str
+    """Version, and threads or GPU."""
 
     def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
         """Prepares an operator, so that only the computation is timed.
@@ -62,6 +59,23 @@ class Peer(ABC):
         if isinstance(desc, ArgmaxOperatorDesc | ReduceOperatorDesc):
             return method(desc, *_with_one_axis(desc.axes, *inputs))
         return method(desc, *inputs)
+
+
+def asynchronous(
+    call: Callable[[], Any], wait: Callable[[], object], outputs: Callable[[Any], tuple[Array, ...]]
+) -> Contender:
+    """A contender whose calls return before the device has computed them, for which `wait` waits."""
+
+    def batch(calls: int) -> Callable[[], Any]:
+        def run() -> Any:
+            for _ in range(calls):
+                result = call()
+            wait()
+            return result
+
+        return run
+
+    return Contender(batch(1), outputs, batch)
 
 
 def function_of(functions: Mapping[ReduceFunction, T], desc: ReduceOperatorDesc) -> T:

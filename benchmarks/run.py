@@ -35,11 +35,10 @@ def run_case(
     case: Case,
     kompute: Kompute,
     peers: Mapping[str, Peer],
-    *,
     rounds: int,
     seconds: float,
+    *,
     fresh: bool,
-    advance: Callable[[], object],
 ) -> Result:
     """Measures a case; a peer whose results differ, or that is slow, is absent.
 
@@ -50,7 +49,6 @@ def run_case(
         rounds: the number of samples.
         seconds: the maximum duration of a contender's rounds (see `interleave`), and of a peer's call.
         fresh: whether to time compilations and first calls too.
-        advance: called after every round.
 
     Raises:
         BenchmarkError: results of dmlgpu differ from the oracle's.
@@ -81,7 +79,7 @@ def run_case(
         counts[in_batches(COPY)], batches[in_batches(COPY)] = targets, copy(targets).eval
     runs = {name: contender.run for name, contender in ours.items()} | {COPY: copy().eval}
     runs |= {name: contender.run for name, contender in contenders.items()} | batches
-    timings = interleave(runs, rounds, seconds, advance)
+    timings = interleave(runs, rounds, seconds)
     for name, count in counts.items():
         timings[name] = Timing(tuple(sample / count for sample in timings[name].samples))
     if fresh:

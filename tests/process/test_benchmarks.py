@@ -264,7 +264,7 @@ def test_runs_alternate_before_and_while_they_are_timed(monkeypatch):
     monkeypatch.setattr(measure, "SAMPLE", 1e-12)  # a single call
     called, begin = [], measure.time.perf_counter()
     runs = {name: lambda name=name: called.append((name, measure.time.perf_counter() - begin)) for name in "abc"}
-    timed = interleave(runs, 20, 10, lambda: None)
+    timed = interleave(runs, 20, 10)
     early = [name for name, at in called if at < 0.2]
     assert early[:30] == [*"abc"] * 10
     names = "".join(name for name, _ in called[-60:])
@@ -384,7 +384,7 @@ def test_scale_doubles_a_case(run):
 def test_the_limit_leaves_cases_out(run):
     code, output, errors = run("-k", "argmax-", "--peers", "numpy", "--limit", "0")
     assert (code, errors) == (0, "")
-    assert "left out: 8 cases after 0 s, from argmax-rows on\n" in output
+    assert "left out: 8 of 8 cases after 0 s, from argmax-rows on\n" in output
 
 
 def test_show_and_compare_read_files(tmp_path, capsys):
