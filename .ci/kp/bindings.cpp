@@ -1,4 +1,4 @@
-// What dmlgpu calls of Kompute, for Python, with the names of Kompute's package: tensors and constants of uint32 alone.
+// Python bindings for the parts of Kompute that dmlgpu calls, named as in Kompute's package; only tensors of uint32.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -33,7 +33,7 @@ static void bind_operation(py::module_& module, const char* name) {
 PYBIND11_MODULE(dmlgpu_kp, module) {
     module.attr("__version__") = VERSION_INFO;
 
-    // Python has an exception for the lack of memory.
+    // A lack of memory becomes a MemoryError.
     py::register_local_exception_translator([](std::exception_ptr pointer) {
         try {
             std::rethrow_exception(pointer);
@@ -74,7 +74,7 @@ PYBIND11_MODULE(dmlgpu_kp, module) {
              }),
              py::arg("algorithm"), py::arg("push_consts").noconvert());
 
-    // Dispatches after it see what dispatches before it wrote to these tensors, and begin when those have ended.
+    // Later dispatches begin when earlier ones have ended, and see what these wrote to the tensors.
     py::class_<kp::OpMemoryBarrier, kp::OpBase, std::shared_ptr<kp::OpMemoryBarrier>>(
         module, "OpMemoryBarrier", py::module_local())
         .def(py::init([](const Tensors& tensors) {
@@ -84,8 +84,8 @@ PYBIND11_MODULE(dmlgpu_kp, module) {
                 vk::PipelineStageFlagBits::eComputeShader, vk::PipelineStageFlagBits::eComputeShader);
         }));
 
-    // Other threads of Python run while one waits for the device. Python holds the arguments meanwhile. Nothing in there
-    // may touch Python: Kompute's logging, which does, is left out of the build.
+    // While a thread waits for the device, others run Python, which keeps the arguments alive. Kompute must not call
+    // Python then, so its logging, which does, is left out of the build.
     py::class_<kp::Sequence, std::shared_ptr<kp::Sequence>>(module, "Sequence", py::module_local())
         .def("record", [](kp::Sequence& sequence,
                           std::shared_ptr<kp::OpBase> operation) { return sequence.record(operation); })
@@ -117,6 +117,6 @@ PYBIND11_MODULE(dmlgpu_kp, module) {
         }, py::arg("tensors"), py::arg("spirv"), py::arg("workgroup"), py::arg("spec_consts").noconvert(),
            py::arg("push_consts").noconvert())
         .def("get_device_properties", &properties_of)
-        // Bytes that the driver would still give of every memory heap; empty where it does not say.
+        // Bytes of each memory heap that the driver can still allocate; empty if it does not tell.
         .def("get_memory_left", &kp::Manager::getMemoryLeft);
 }

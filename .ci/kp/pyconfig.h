@@ -1,4 +1,4 @@
-/* What Python's headers ask of pyconfig.h, the only one that is not the same everywhere: for the machines of recipe.py. */
+/* The macros that Python's headers need of pyconfig.h, the only header that differs, for the platforms of recipe.py. */
 #define SIZEOF_INT 4
 #define SIZEOF_LONG_LONG 8
 #define SIZEOF_PID_T 4

@@ -3,10 +3,10 @@
     python .ci/kp/recipe.py OUT                  # OUT/source, and a wheel for each Python and platform
     python .ci/kp/recipe.py OUT --platforms win_amd64 --pythons 3.12    # only these
     python .ci/kp/recipe.py OUT --here           # the wheel for this Python on this machine
-    python .ci/kp/recipe.py OUT --here --tests   # also what only tests need; builds what OUT lacks of both
+    python .ci/kp/recipe.py OUT --here --tests   # also the folder that only tests need; builds those that OUT lacks
 
 Everything but Python's headers comes from PyPI, pinned by hashes: Kompute, the headers of Vulkan and fmt, pybind11, and
-the compiler Zig, which brings the C library of any Linux, Windows and macOS. Python's headers are those of the
+the compiler Zig, which contains the C libraries of Linux, Windows and macOS. Python's headers are those of the
 interpreters on this machine; for other versions apt-get downloads the sources that pythons.txt pins. Only pyconfig.h
 differs between platforms: this folder has one for all. The same sources give the same bytes, whatever the folder. The
 compiler and the downloads are in .cache/kp/toolchain; the caller deletes them.
@@ -52,7 +52,7 @@ TIME = 1705795200
 
 @dataclass(frozen=True)
 class System:
-    """What platforms share."""
+    """Properties that platforms share."""
 
     suffix: str
     """Suffix of the file name of a Python module."""
@@ -129,11 +129,11 @@ def run(*command: object, cwd: Path | None = None, **variables: str) -> str:
     return done.stdout
 
 
-# What is needed
+# Tools, sources and headers
 
 
 def tools() -> Path:
-    """The Python of a virtual environment with what `tools.txt` pins."""
+    """The Python of a virtual environment with the packages of `tools.txt`."""
     wanted = HERE / "tools.txt"
     state = f"{sys.version} {sys.base_prefix} {TOOLCHAIN} {hashlib.sha256(wanted.read_bytes()).hexdigest()}"
     folder = TOOLCHAIN / "tools"
@@ -153,9 +153,9 @@ def tools() -> Path:
 
 
 def shorten_library(folder: Path) -> None:
-    """Keeps what Kompute needs of the C++ library, which Zig compiles at the first link: an eighth of the time.
+    """Empties files of the C++ library that Kompute does not need, so that Zig compiles it in an eighth of the time.
 
-    The files that are left are joined, so that headers are read once. Names are not demangled: only messages about C++
+    The other files are joined, so that headers are read once. Names are not demangled: only messages about C++
     types without bindings show them.
     """
     for source in (folder / "libcxx/src").rglob("*.cpp"):
@@ -165,14 +165,14 @@ def shorten_library(folder: Path) -> None:
         'extern "C" char* __cxa_demangle(const char*, char*, __SIZE_TYPE__*, int* status) {\n'
         "    if (status)\n        *status = -2;\n    return nullptr;\n}\n"
     )
-    # These stay apart: mutex would need another file on Windows, where nothing uses it; the others are not for all
-    # systems, or only for programs without exceptions.
+    # These are not joined: mutex would need another file on Windows, where nothing uses it; the others are for some
+    # systems only, or for programs without exceptions.
     apart = "mutex.cpp", "cxa_thread_atexit.cpp", "cxa_noexception.cpp"
     for library in "libcxx", "libcxxabi":
         parts = [part for part in (folder / library / "src").glob("*.cpp") if part.name not in apart]
         first, *others = sorted(part for part in parts if part.stat().st_size)
         for part in first, *others:
-            # These functions are inline in headers now; for old programs the library defines them, too.
+            # Headers define these functions inline; the library defines them again, for old programs.
             text = re.sub(r"^# *define _LIBCPP_\w+_LEGACY_INLINE_FUNCTIONS$", "", part.read_text(), flags=re.M)
             part.with_suffix(".inc").write_text(text)
             part.write_text("")
@@ -180,7 +180,7 @@ def shorten_library(folder: Path) -> None:
 
 
 def extract(archive: Path, folder: Path) -> None:
-    """Extracts all of an archive."""
+    """Extracts a whole archive."""
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(folder)
 
@@ -370,7 +370,7 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
         return made
 
     def stand_in(library: str, functions: set[str]) -> Path:
-        # To link with: a library with the names of one that is not on this machine.
+        # For the linker: a library with the symbols of one that this machine lacks.
         made = objects / Path(library).name
         if system is WINDOWS:
             made, definition = made.with_suffix(".lib"), made.with_suffix(".def")
@@ -389,32 +389,32 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         first = pool.submit(build_library_of_zig)
         bound = {}
-        for found in pythons:
-            include = Path("build", found.tag)
+        for interpreter in pythons:
+            include = Path("build", interpreter.tag)
             if not (tree / include).exists():
-                shutil.copytree(found.include, tree / include)
+                shutil.copytree(interpreter.include, tree / include)
                 shutil.copy(HERE / "pyconfig.h", tree / include)
             more = f"-I{include}", "-Ibuild/pybind11", f'-DVERSION_INFO="{version}"'
-            bound[found] = pool.submit(translate, objects / f"{found.tag}.o", *more)
+            bound[interpreter] = pool.submit(translate, objects / f"{interpreter.tag}.o", *more)
 
     loader = stand_in(system.loader, declared(Path("external/vulkan"), r"VKAPI_CALL (vk\w+)\("))
     first.result()
     modules = {}
-    for found, translated in bound.items():
+    for interpreter, translated in bound.items():
         linked = [translated.result(), loader]
         if system is WINDOWS:
-            names = declared(Path("build", found.tag), r"PyAPI_(?:FUNC|DATA)\([^)]*\)\s*\*?\s*(\w+)")
-            linked.append(stand_in(f"python{found.tag[2:]}.dll", names))
-        module = objects / f"{name}.{found.tag}{system.suffix}"
+            names = declared(Path("build", interpreter.tag), r"PyAPI_(?:FUNC|DATA)\([^)]*\)\s*\*?\s*(\w+)")
+            linked.append(stand_in(f"python{interpreter.tag[2:]}.dll", names))
+        module = objects / f"{name}.{interpreter.tag}{system.suffix}"
         zig(*link, *linked, "-o", module)
         content = (tree / module).read_bytes()
         check(content, PLATFORMS[platform])
-        modules[found] = content
+        modules[interpreter] = content
     return modules
 
 
 def check(module: bytes, platform: Platform) -> None:
-    """Ends the program if a module needs what a machine of its platform may lack, or contains this folder's path."""
+    """Ends the program if a module needs a library that its platform may lack, or contains this folder's path."""
     system = platform.system
     # In Mach-O the load commands name libraries; a string of the C++ library is also such a name.
     loaded = rb"(?s)\x0c\0{3}.{4}\x18\0{3}.{12}([^\0]+)"
@@ -441,10 +441,10 @@ def check(module: bytes, platform: Platform) -> None:
             sys.exit(f"the module names {path}")
 
 
-def write_wheel(module: bytes, found: Python, platform: Platform, tree: Path, info: str, out: Path) -> None:
+def write_wheel(module: bytes, interpreter: Python, platform: Platform, tree: Path, info: str, out: Path) -> None:
     """A wheel with one module."""
     folder = f"{settings.NAME}-{settings.VERSION}.dist-info"
-    tags = "".join(f"Tag: {found.tag}-{found.tag}-{tag}\n" for tag in platform.tags.split("."))
+    tags = "".join(f"Tag: {interpreter.tag}-{interpreter.tag}-{tag}\n" for tag in platform.tags.split("."))
     files = {
         f"{settings.NAME}{platform.system.suffix}": module,
         f"{folder}/METADATA": info.encode(),
@@ -459,7 +459,7 @@ def write_wheel(module: bytes, found: Python, platform: Platform, tree: Path, in
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
         record += f"{path},sha256={digest},{len(content)}\n"
     files[f"{folder}/RECORD"] = f"{record}{folder}/RECORD,,\n".encode()
-    path = out / wheel_name(found, platform)
+    path = out / wheel_name(interpreter, platform)
     with zipfile.ZipFile(path, "w") as archive:
         for member, content in sorted(files.items()):
             entry = zipfile.ZipInfo(member)
@@ -468,14 +468,14 @@ def write_wheel(module: bytes, found: Python, platform: Platform, tree: Path, in
     print(path, f"{path.stat().st_size >> 10} KiB", flush=True)
 
 
-def wheel_name(found: Python, platform: Platform) -> str:
+def wheel_name(interpreter: Python, platform: Platform) -> str:
     """The file name of a wheel."""
-    return f"{settings.NAME}-{settings.VERSION}-{found.tag}-{found.tag}-{platform.tags}.whl"
+    return f"{settings.NAME}-{settings.VERSION}-{interpreter.tag}-{interpreter.tag}-{platform.tags}.whl"
 
 
-def copied(found: Python, platform: Platform, built: Path | None, out: Path) -> bool:
+def copied(interpreter: Python, platform: Platform, built: Path | None, out: Path) -> bool:
     """Copies the wheel for a Python and a platform, if it was built before; returns whether it was."""
-    name = wheel_name(found, platform)
+    name = wheel_name(interpreter, platform)
     if built is None or not (built / name).exists():
         return False
     shutil.copy(built / name, out)
@@ -483,8 +483,8 @@ def copied(found: Python, platform: Platform, built: Path | None, out: Path) -> 
     return True
 
 
-def write_for_tests(module: bytes, found: Python, python: Path, out: Path) -> None:
-    """Writes a folder for `sys.path` with kp without patches, and with tests/refusals.c compiled."""
+def write_for_tests(module: bytes, interpreter: Python, python: Path, out: Path) -> None:
+    """Writes a folder for `sys.path` with the original kp, and with tests/refusals.c compiled."""
     new = out / "new"
     shutil.rmtree(new, ignore_errors=True)
     info = new / f"kp-{settings.KOMPUTE}.dist-info"
@@ -493,24 +493,28 @@ def write_for_tests(module: bytes, found: Python, python: Path, out: Path) -> No
     (new / "kp.so").write_bytes(module)
     options = "-shared", "-fPIC", "-O1", "-fno-sanitize=all"
     run(python, "-m", "ziglang", "cc", *options, ROOT / "tests/refusals.c", "-o", new / "refusals.so", **ZIG)
-    new.rename(out / f"tests-{found.tag}")
+    new.rename(out / f"tests-{interpreter.tag}")
 
 
 def main() -> None:
-    """Builds what the arguments ask for."""
+    """Builds the wheels and folders that the arguments select."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="the folder of what is built")
-    parser.add_argument("--platforms", nargs="+", choices=PLATFORMS, default=[*PLATFORMS], help="which; default: all")
-    parser.add_argument("--pythons", nargs="+", default=[*PYTHONS], help="which; default: all that are found")
+    parser.add_argument("out", type=Path, help="the folder for all that is built")
+    parser.add_argument(
+        "--platforms", nargs="+", choices=PLATFORMS, default=[*PLATFORMS], help="of the wheels; default: all"
+    )
+    parser.add_argument("--pythons", nargs="+", default=[*PYTHONS], help="of the wheels; default: all that are found")
     parser.add_argument("--here", action="store_true", help="only the wheel for this Python and machine")
     parser.add_argument("--built", type=Path, help="a folder with wheels of the same sources, which are copied")
-    parser.add_argument("--tests", action="store_true", help="also what only tests need")
+    parser.add_argument("--tests", action="store_true", help="also the folder that only tests need")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
 
     wanted = [] if arguments.here else arguments.pythons
-    found = [headers(name) for name in (sys.executable, *(f"python{version}" for version in wanted))]
-    pythons = {python.version: python for python in found if python and (arguments.here or python.version in wanted)}
+    interpreters = [headers(name) for name in (sys.executable, *(f"python{version}" for version in wanted))]
+    pythons = {
+        python.version: python for python in interpreters if python and (arguments.here or python.version in wanted)
+    }
     for version in wanted:
         if version not in pythons and (of_sources := headers_of_sources(version)):
             pythons[version] = of_sources
@@ -518,7 +522,7 @@ def main() -> None:
     if not pythons:
         sys.exit("There is no Python with headers (Debian: libpython3-dev)")
     if missing:
-        # No error, because others are there.
+        # No error, because the wheels for the others are built.
         print(
             f"Wheels for Python {', '.join(pythons)}; none for {', '.join(missing)}, which are not on PATH with "
             "Python.h, nor in pythons.txt and Debian",
@@ -530,7 +534,7 @@ def main() -> None:
     begin = time.monotonic()
     python = tools()
     unpacked("sources.txt", python), unpacked("headers.txt", python)
-    print(f"The compiler and all sources are there ({time.monotonic() - begin:.0f} s)", flush=True)
+    print(f"Downloaded the compiler and the sources ({time.monotonic() - begin:.0f} s)", flush=True)
 
     def make(plain: bool) -> None:
         tree = TOOLCHAIN / ("plain" if plain else "tree")
@@ -539,7 +543,11 @@ def main() -> None:
         if not arguments.here:
             write_sdist(tree, info, out / "source")
         for name in [f"manylinux_{platform.machine()}"] if arguments.here else arguments.platforms:
-            those = [found for found in pythons.values() if not copied(found, PLATFORMS[name], arguments.built, out)]
+            those = [
+                interpreter
+                for interpreter in pythons.values()
+                if not copied(interpreter, PLATFORMS[name], arguments.built, out)
+            ]
             for built, module in build(tree, python, name, those, plain=plain).items():
                 if plain:
                     write_for_tests(module, built, python, out)
@@ -547,10 +555,10 @@ def main() -> None:
                     write_wheel(module, built, PLATFORMS[name], tree, info, out)
         shutil.rmtree(tree)
 
-    tags = [found.tag for found in pythons.values()]
-    kept = arguments.here and any(out.glob(f"{settings.NAME}-*-{tags[0]}-*.whl"))
+    tags = [interpreter.tag for interpreter in pythons.values()]
+    exists = arguments.here and any(out.glob(f"{settings.NAME}-*-{tags[0]}-*.whl"))
     with ThreadPoolExecutor() as pool:
-        list(pool.map(make, [False] * (not kept) + [True] * arguments.tests))
+        list(pool.map(make, [False] * (not exists) + [True] * arguments.tests))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Builds dmlgpu_kp with the compiler of this machine; .ci/kp/recipe.py takes the lists from here."""
+"""Builds dmlgpu_kp with the compiler of this machine; .ci/kp/recipe.py imports the settings."""
 
 NAME = "dmlgpu_kp"
 KOMPUTE = "0.9.0"
@@ -8,10 +8,10 @@ INCLUDES = ["src/include", "external/vulkan", "external/fmt", "external/shaders"
 MACROS = {
     "NDEBUG": "1",
     "FMT_HEADER_ONLY": "1",
-    # Without locales, whose part of the C++ library takes longest to compile.
+    # No locales: their part of the C++ library takes longest to compile.
     "FMT_STATIC_THOUSANDS_SEPARATOR": "','",
     "VULKAN_HPP_NO_SMART_HANDLE": "1",
-    # Logging calls Python, which nothing may do while other threads run it.
+    # Logging calls Python, which is not allowed while other threads run it.
     "KOMPUTE_OPT_LOG_LEVEL_DISABLED": "1",
     # Otherwise the validation layer is loaded wherever it is installed.
     "KOMPUTE_DISABLE_VK_DEBUG_LAYERS": "1",
@@ -33,7 +33,7 @@ if __name__ == "__main__":
                 include_dirs=[*INCLUDES, get_include()],
                 define_macros=[*MACROS.items(), ("VERSION_INFO", f'"{VERSION}"')],
                 extra_compile_args=FLAGS,
-                # The loader itself, which every machine with a driver has; its link for compilers it may lack.
+                # The loader's file name, because the link `libvulkan.so` is part of packages for developers.
                 extra_link_args=[*LINK_FLAGS, "-l:libvulkan.so.1"],
                 language="c++",
             )
