@@ -11,16 +11,7 @@ from typing import Any
 import numpy as np
 
 import dmlgpu
-from benchmarks.peers import (
-    Contender,
-    Peer,
-    UnavailableError,
-    as_outputs,
-    asynchronous,
-    cores,
-    first_line,
-    function_of,
-)
+from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, function_of, queued
 from dmlgpu.descriptors.tensor import Array
 
 # The first opset with all that is used here: from it on, AveragePool has dilations.
@@ -154,7 +145,7 @@ class WebgpuPeer(OnnxruntimePeer):
         library, word = self._onnxruntime, np.zeros(1, np.float32)
         # A copy from the device waits for all earlier work; `synchronize_outputs` does not.
         source, target = ([library.OrtValue.ortvalue_from_numpy(word, where)] for where in (self._memory, "cpu"))
-        contender = asynchronous(contender.run, partial(library.copy_tensors, source, target), contender.outputs)
+        contender = queued(contender.run, partial(library.copy_tensors, source, target), contender.outputs)
         try:
             contender.run()
         except self._refusals as error:

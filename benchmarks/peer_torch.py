@@ -11,16 +11,7 @@ from typing import Any
 import numpy as np
 
 import dmlgpu
-from benchmarks.peers import (
-    Contender,
-    Peer,
-    UnavailableError,
-    as_outputs,
-    asynchronous,
-    cores,
-    first_line,
-    function_of,
-)
+from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, function_of, queued
 from dmlgpu.descriptors.tensor import Array
 
 _REDUCTIONS = {
@@ -85,7 +76,7 @@ class TorchPeer(Peer):
 
         if self._device.type == "cpu":
             return Contender(call, outputs)
-        return asynchronous(call, partial(self._torch.cuda.synchronize, self._device), outputs)
+        return queued(call, partial(self._torch.cuda.synchronize, self._device), outputs)
 
     def argmax(self, desc: dmlgpu.ArgmaxOperatorDesc, x: Array, axis: int) -> Contender:
         return self._contender(desc, partial(self._torch.argmax, self._tensor(x), axis))

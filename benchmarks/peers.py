@@ -61,7 +61,7 @@ class Peer:
         return method(desc, *inputs)
 
 
-def asynchronous(
+def queued(
     call: Callable[[], Any], wait: Callable[[], object], outputs: Callable[[Any], tuple[Array, ...]]
 ) -> Contender:
     """A contender whose calls return before the device has computed them, for which `wait` waits."""
