@@ -389,27 +389,27 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         first = pool.submit(build_library_of_zig)
         bound = {}
-        for interpreter in pythons:
-            include = Path("build", interpreter.tag)
+        for cpython in pythons:
+            include = Path("build", cpython.tag)
             if not (tree / include).exists():
-                shutil.copytree(interpreter.include, tree / include)
+                shutil.copytree(cpython.include, tree / include)
                 shutil.copy(HERE / "pyconfig.h", tree / include)
             more = f"-I{include}", "-Ibuild/pybind11", f'-DVERSION_INFO="{version}"'
-            bound[interpreter] = pool.submit(translate, objects / f"{interpreter.tag}.o", *more)
+            bound[cpython] = pool.submit(translate, objects / f"{cpython.tag}.o", *more)
 
     loader = stand_in(system.loader, declared(Path("external/vulkan"), r"VKAPI_CALL (vk\w+)\("))
     first.result()
     modules = {}
-    for interpreter, translated in bound.items():
+    for cpython, translated in bound.items():
         linked = [translated.result(), loader]
         if system is WINDOWS:
-            names = declared(Path("build", interpreter.tag), r"PyAPI_(?:FUNC|DATA)\([^)]*\)\s*\*?\s*(\w+)")
-            linked.append(stand_in(f"python{interpreter.tag[2:]}.dll", names))
-        module = objects / f"{name}.{interpreter.tag}{system.suffix}"
+            names = declared(Path("build", cpython.tag), r"PyAPI_(?:FUNC|DATA)\([^)]*\)\s*\*?\s*(\w+)")
+            linked.append(stand_in(f"python{cpython.tag[2:]}.dll", names))
+        module = objects / f"{name}.{cpython.tag}{system.suffix}"
         zig(*link, *linked, "-o", module)
         content = (tree / module).read_bytes()
         check(content, PLATFORMS[platform])
-        modules[interpreter] = content
+        modules[cpython] = content
     return modules
 
 
@@ -441,10 +441,10 @@ def check(module: bytes, platform: Platform) -> None:
             sys.exit(f"the module names {path}")
 
 
-def write_wheel(module: bytes, interpreter: Python, platform: Platform, tree: Path, info: str, out: Path) -> None:
+def write_wheel(module: bytes, cpython: Python, platform: Platform, tree: Path, info: str, out: Path) -> None:
     """A wheel with one module."""
     folder = f"{settings.NAME}-{settings.VERSION}.dist-info"
-    tags = "".join(f"Tag: {interpreter.tag}-{interpreter.tag}-{tag}\n" for tag in platform.tags.split("."))
+    tags = "".join(f"Tag: {cpython.tag}-{cpython.tag}-{tag}\n" for tag in platform.tags.split("."))
     files = {
         f"{settings.NAME}{platform.system.suffix}": module,
         f"{folder}/METADATA": info.encode(),
@@ -459,7 +459,7 @@ def write_wheel(module: bytes, interpreter: Python, platform: Platform, tree: Pa
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
         record += f"{path},sha256={digest},{len(content)}\n"
     files[f"{folder}/RECORD"] = f"{record}{folder}/RECORD,,\n".encode()
-    path = out / wheel_name(interpreter, platform)
+    path = out / wheel_name(cpython, platform)
     with zipfile.ZipFile(path, "w") as archive:
         for member, content in sorted(files.items()):
             entry = zipfile.ZipInfo(member)
@@ -468,14 +468,14 @@ def write_wheel(module: bytes, interpreter: Python, platform: Platform, tree: Pa
     print(path, f"{path.stat().st_size >> 10} KiB", flush=True)
 
 
-def wheel_name(interpreter: Python, platform: Platform) -> str:
+def wheel_name(cpython: Python, platform: Platform) -> str:
     """The file name of a wheel."""
-    return f"{settings.NAME}-{settings.VERSION}-{interpreter.tag}-{interpreter.tag}-{platform.tags}.whl"
+    return f"{settings.NAME}-{settings.VERSION}-{cpython.tag}-{cpython.tag}-{platform.tags}.whl"
 
 
-def copied(interpreter: Python, platform: Platform, built: Path | None, out: Path) -> bool:
+def copied(cpython: Python, platform: Platform, built: Path | None, out: Path) -> bool:
     """Copies the wheel for a Python and a platform, if it was built before; returns whether it was."""
-    name = wheel_name(interpreter, platform)
+    name = wheel_name(cpython, platform)
     if built is None or not (built / name).exists():
         return False
     shutil.copy(built / name, out)
@@ -483,7 +483,7 @@ def copied(interpreter: Python, platform: Platform, built: Path | None, out: Pat
     return True
 
 
-def write_for_tests(module: bytes, interpreter: Python, python: Path, out: Path) -> None:
+def write_for_tests(module: bytes, cpython: Python, python: Path, out: Path) -> None:
     """Writes a folder for `sys.path` with the original kp, and with tests/refusals.c compiled."""
     new = out / "new"
     shutil.rmtree(new, ignore_errors=True)
@@ -493,7 +493,7 @@ def write_for_tests(module: bytes, interpreter: Python, python: Path, out: Path)
     (new / "kp.so").write_bytes(module)
     options = "-shared", "-fPIC", "-O1", "-fno-sanitize=all"
     run(python, "-m", "ziglang", "cc", *options, ROOT / "tests/refusals.c", "-o", new / "refusals.so", **ZIG)
-    new.rename(out / f"tests-{interpreter.tag}")
+    new.rename(out / f"tests-{cpython.tag}")
 
 
 def main() -> None:
@@ -511,9 +511,9 @@ def main() -> None:
     out = arguments.out.resolve()
 
     wanted = [] if arguments.here else arguments.pythons
-    interpreters = [headers(name) for name in (sys.executable, *(f"python{version}" for version in wanted))]
+    installed = [headers(name) for name in (sys.executable, *(f"python{version}" for version in wanted))]
     pythons = {
-        python.version: python for python in interpreters if python and (arguments.here or python.version in wanted)
+        python.version: python for python in installed if python and (arguments.here or python.version in wanted)
     }
     for version in wanted:
         if version not in pythons and (of_sources := headers_of_sources(version)):
@@ -543,19 +543,17 @@ def main() -> None:
         if not arguments.here:
             write_sdist(tree, info, out / "source")
         for name in [f"manylinux_{platform.machine()}"] if arguments.here else arguments.platforms:
-            those = [
-                interpreter
-                for interpreter in pythons.values()
-                if not copied(interpreter, PLATFORMS[name], arguments.built, out)
+            new = [
+                cpython for cpython in pythons.values() if not copied(cpython, PLATFORMS[name], arguments.built, out)
             ]
-            for built, module in build(tree, python, name, those, plain=plain).items():
+            for built, module in build(tree, python, name, new, plain=plain).items():
                 if plain:
                     write_for_tests(module, built, python, out)
                 else:
                     write_wheel(module, built, PLATFORMS[name], tree, info, out)
         shutil.rmtree(tree)
 
-    tags = [interpreter.tag for interpreter in pythons.values()]
+    tags = [cpython.tag for cpython in pythons.values()]
     exists = arguments.here and any(out.glob(f"{settings.NAME}-*-{tags[0]}-*.whl"))
     with ThreadPoolExecutor() as pool:
         list(pool.map(make, [False] * (not exists) + [True] * arguments.tests))
