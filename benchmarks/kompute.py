@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from dmlgpu.descriptors.tensor import Array
 from dmlgpu.runtime import kompute_module
 
 
-class Kompute:
+class Kompute(AbstractContextManager["Kompute"]):
     """A Kompute manager on the device of an open dmlgpu.Device, until the end of a `with` block.
 
     Its objects are freed with their last reference, and must not be used after the block.
@@ -24,15 +24,9 @@ class Kompute:
         self.device = device
         self._kp: Any = kp
         self._manager: Any = kp.Manager(device.info.index)
-        unified = device.info.unified
-        self._kind = kp.TensorTypes.host if unified else kp.TensorTypes.device
+        self._kind = kp.TensorTypes.host if device.info.unified else kp.TensorTypes.device
 
-    def __enter__(self) -> Kompute:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._manager.destroy()
 
     def upload(self, x: Array) -> Any:
