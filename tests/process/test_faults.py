@@ -67,23 +67,16 @@ with Device() as device:
 @pytest.mark.every_driver
 def test_drivers_that_change_while_a_device_is_opened(driver):
     program = """
-import dmlgpu.runtime.kompute_module
-opened = dmlgpu.runtime.kompute_module.kompute()
-class Kp:
-    def __getattr__(self, name):
-        return getattr(opened, name)
-    def Manager(self, index):
-        # Kompute sees the other driver only.
-        names = "VK_DRIVER_FILES", "VK_ICD_FILENAMES"
-        before = {name: os.environ[name] for name in names}
-        for name in names:
-            os.environ[name] = os.pathsep.join(f for f in before[name].split(os.pathsep) if other not in f)
-        try:
-            return opened.Manager(0)
-        finally:
-            os.environ.update(before)
-dmlgpu.runtime.kompute_module.kompute = Kp
-other = "lvp" if "llvmpipe" in devices()[index].name else "swiftshader"
+import dmlgpu_kp
+from unittest.mock import patch
+manager = dmlgpu_kp.Manager
+def of_the_other_driver(index):
+    names = "VK_DRIVER_FILES", "VK_ICD_FILENAMES"
+    files = {name: [file for file in os.environ[name].split(os.pathsep) if chosen not in file] for name in names}
+    with patch.dict(os.environ, {name: os.pathsep.join(files[name]) for name in names}):
+        return manager(0)
+dmlgpu_kp.Manager = of_the_other_driver
+chosen = "lvp" if "llvmpipe" in devices()[index].name else "swiftshader"
 print(outcome(Device, index))
 """
     (error,) = run(PRELUDE + program, driver)
@@ -471,26 +464,15 @@ def test_the_driver_of_nvidia_stays_loaded(driver):
 
 # Another thread is in the middle of vkCreateInstance, or of opening a device, and drivers hold their locks.
 FORK_WHILE_LOOKING = """
-from dmlgpu.runtime import kompute_module, drivers
+import dmlgpu_kp, vulkan
 inside, done = threading.Event(), threading.Event()
-kp, vulkan = kompute_module.kompute(), drivers._vulkan()
-class Slow:
-    def __getattr__(self, name):
-        return getattr(vulkan, name)
-    def vkCreateInstance(self, *args):
-        inside.set()
-        done.wait()
-        return vulkan.vkCreateInstance(*args)
-    def Manager(self, *args):
-        inside.set()
-        done.wait()
-        return kp.Manager(*args)
-slow = Slow()
-if what == "look":
-    drivers._vulkan = lambda: slow
-else:
-    slow.__dict__.update({name: getattr(kp, name) for name in kompute_module.NAMES if name != "Manager"})
-    kompute_module.kompute = lambda: slow
+module, name = {"look": (vulkan, "vkCreateInstance"), "open": (dmlgpu_kp, "Manager")}[what]
+function = getattr(module, name)
+def slow(*args):
+    inside.set()
+    done.wait()
+    return function(*args)
+setattr(module, name, slow)
 thread = threading.Thread(target=lambda: Device(index).close())
 thread.start()
 inside.wait()
