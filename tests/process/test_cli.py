@@ -19,6 +19,7 @@ from dmlgpu.runtime import drivers
 from dmlgpu.testing import cases, fills
 from dmlgpu.tools import cli, exhaustive, explain
 from dmlgpu.tools.cli import main
+from tests.support.devices import info
 from tests.support.drivers import DRIVERS, set_drivers
 from tests.support.limits import LIMITS, LOWERED
 from tests.support.plans import chosen, of_operator
@@ -332,22 +333,19 @@ def test_devices_as_json_need_no_rich(monkeypatch, capsys):
     hide(monkeypatch, "rich")
     assert main(["devices", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert [dmlgpu.DeviceInfo(**info | {"heaps": tuple(info["heaps"])}) for info in listed] == list(dmlgpu.devices())
+    infos = [dmlgpu.DeviceInfo(**fields | {"heaps": tuple(fields["heaps"])}) for fields in listed]
+    assert infos == list(dmlgpu.devices())
 
 
 def test_devices_table(monkeypatch, capsys):
     gpu = dataclasses.replace(
-        dmlgpu.devices()[0],
-        index=7,
-        name="[red]A card[/]",
-        type="discrete",
+        info(7, "[red]A card[/]", "discrete"),
         driver="[b]A driver",
         max_storage_buffer_range=2**32 - 1,
         max_memory_allocation_size=1536 << 20,
         max_group_size=1024,
         max_group_count=2**31 - 1,
         heaps=(12 << 30, 256 << 20, 1000),
-        device_heap=0,
         host_heap=1,
     )
     monkeypatch.setattr(cli, "devices", lambda: (gpu,))
@@ -649,7 +647,7 @@ def test_profile_takes_every_operator(operator):
 def test_what_does_not_fit_the_device_is_refused_before_it_is_made(command, monkeypatch, capsys):
     monkeypatch.setattr(fills, "arranged", lambda *_: pytest.fail("arrays are made"))
     # On the newest drivers the largest tensor may fit in a heap.
-    small = tuple(dataclasses.replace(info, heaps=(1 << 30,) * len(info.heaps)) for info in dmlgpu.devices())
+    small = tuple(dataclasses.replace(device, heaps=(1 << 30,) * len(device.heaps)) for device in dmlgpu.devices())
     monkeypatch.setattr(drivers, "devices", lambda: small)
     assert main([*command, "argmax", "int8", "65535,65535", "axes=1"]) == 2
     assert re.match(r"dmlgpu: \d+ bytes do not fit on device ", capsys.readouterr().err)
