@@ -296,11 +296,11 @@ def test_indices_outside_of_their_windows_count_nowhere(any_device, index_type, 
 
 def test_an_index_between_the_elements_of_a_dilated_window_counts(any_device):
     gradient, indices = np.float32([[[5, 7]]]), np.array([[[1, 3]]], np.int64)
-    got = max_pooling_grad(
+    result = max_pooling_grad(
         np.zeros((1, 1, 6), np.float32), gradient, (1, 2), strides=(1, 3), dilations=(1, 2), indices=indices,
         device=any_device,
     )  # fmt: skip
-    assert got.tolist() == [[[0, 5, 0, 7, 0, 0]]]
+    assert result.tolist() == [[[0, 5, 0, 7, 0, 0]]]
 
 
 def test_with_indices_the_input_is_not_read(device):
@@ -323,8 +323,8 @@ def test_a_window_that_ends_beyond_2_to_the_32(any_device):
     extent = 2**31 + 2
     gradient = np.tile(np.array([6, 5], np.float32), (2000, 1, 1))
     steps = {"strides": (1, extent - 1), "padding": (0, (2**31, 0)), "device": any_device}
-    got = dmlgpu.average_pooling_grad(gradient, (1, 6), (1, extent), **steps)
-    assert np.array_equal(got, np.tile(np.array([3, 4, 1, 1, 1, 1], np.float32), (2000, 1, 1)))
+    result = dmlgpu.average_pooling_grad(gradient, (1, 6), (1, extent), **steps)
+    assert np.array_equal(result, np.tile(np.array([3, 4, 1, 1, 1, 1], np.float32), (2000, 1, 1)))
 
 
 def test_empty_arrays_have_empty_gradients():

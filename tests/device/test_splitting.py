@@ -212,29 +212,6 @@ def test_long_columns_of_small_elements(device, dtype, rows):
     assert argmin(x, 0, axis_direction=DECREASING, device=device).tolist() == (rows - 1 - zeros.argmax(0)).tolist()
 
 
-def test_tie_from_one_end_of_a_long_axis_to_the_other(device):
-    x = np.zeros(1 << 20, np.float32)
-    x[[0, 5, 1 << 19, -1]] = 1
-    assert argmax(x, device=device).item() == 0
-    assert argmax(x, axis_direction=DECREASING, device=device).item() == (1 << 20) - 1
-    x[[3, -2]] = np.nan
-    assert argmax(x, device=device).item() == 3
-    assert argmax(x, axis_direction=DECREASING, device=device).item() == (1 << 20) - 2
-
-
-def test_several_long_axes_at_once(device):
-    x = np.random.default_rng(0).integers(0, 60_000, (300, 7, 350)).astype(np.uint16)
-    rows = x.transpose(1, 0, 2).reshape(7, -1)
-    assert argmax(x, (0, 2), device=device).reshape(-1).tolist() == rows.argmax(1).tolist()
-    assert argmax(x, (0, 1, 2), device=device).item() == x.argmax()
-
-
-def test_many_strided_outputs(device):
-    x, where = planted((150_000, 3), 1, np.int8)
-    desc = arg_desc(ArgmaxOperatorDesc, INT8, x.shape, [1], output_strides=(3, 1))
-    assert np.array_equal(device.compile(desc)(x), where)
-
-
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [
@@ -260,13 +237,6 @@ def test_splits_of_windows_in_the_padding(limited, start):
         stride = (1, 4, 7)[(start + end + width + window) % 3]
         if max(start, end) < window <= width + start + end:
             check(limited, pool_desc(FLOAT32, (1, 2, 2, width), (1, window), (1, stride), (0, start), (0, end)), ties)
-
-
-def test_long_windows_that_overlap(device):
-    x = np.random.default_rng(2).permutation(100_003).astype(np.float32).reshape(1, 1, 1, -1)
-    values, indices = max_pooling(x, (1, 100_000), output_indices=True, device=device)
-    assert indices.reshape(-1).tolist() == [start + x[0, 0, 0, start : start + 100_000].argmax() for start in range(4)]
-    assert values.reshape(-1).tolist() == x.reshape(-1)[indices.reshape(-1)].tolist()
 
 
 def test_more_windows_than_65535_groups_have_invocations(device):
