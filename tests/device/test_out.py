@@ -7,8 +7,8 @@ import dmlgpu
 from dmlgpu import DescriptorError
 
 X = np.random.default_rng(3).integers(0, 9, (2, 6, 8)).astype(np.float32)
-WINDOW = {"window_size": 2, "strides": 2, "output_indices": True}
 # Calls of every function, the arrays first.
+# Calls of every function with one result; x is the first array.
 CALLS = {
     "argmax": lambda x, **options: dmlgpu.argmax(x, 1, **options),
     "argmin of all": lambda x, **options: dmlgpu.argmin(x, dtype="uint32", **options),
@@ -18,6 +18,7 @@ CALLS = {
     "max": lambda x, **options: dmlgpu.max(x, -1, **options),
     "min": lambda x, **options: dmlgpu.min(x, (0, 1, 2), keepdims=True, **options),
     "reduce": lambda x, **options: dmlgpu.reduce(x, "l2", 0, **options),
+    "reduce to indices": lambda x, **options: dmlgpu.reduce(x, "argmin", 1, **options),
     "reduce over none": lambda x, **options: dmlgpu.reduce(x, "sum_square", (), **options),
     "max_pooling": lambda x, **options: dmlgpu.max_pooling(x, 2, **options),
     "average_pooling": lambda x, **options: dmlgpu.average_pooling(x, 3, padding=1, **options),
@@ -26,8 +27,18 @@ CALLS = {
     "max_pooling_grad": lambda x, **options: dmlgpu.max_pooling_grad(np.tile(X, (1, 2, 2)), x, (7, 9), **options),
     "max_unpooling": lambda x, **options: dmlgpu.max_unpooling(x, np.arange(96).reshape(X.shape), (6, 8), **options),
 }
+# Calls with two results.
+PAIRS = {
+    "max": lambda x, **options: dmlgpu.max(x, 1, output_indices=True, **options),
+    "max_pooling": lambda x, **options: dmlgpu.max_pooling(x, 2, strides=2, output_indices=True, **options),
+    "top_k": lambda x, **options: dmlgpu.top_k(x, 3, axis=1, **options),
+}
+by_pair = pytest.mark.parametrize("call", PAIRS.values(), ids=PAIRS)
 # What chooses the type of their results; that of others is x's.
-TYPED = dict.fromkeys(("argmax", "argmin of all", "sum", "prod", "mean"), "; for another type give dtype=")
+# The functions whose results have a type of their own; those of others have the type of x.
+TYPED = dict.fromkeys(
+    ("argmax", "argmin of all", "sum", "prod", "mean", "reduce to indices"), "; for another type give dtype="
+)
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +46,8 @@ def _on_the_driver(driver, monkeypatch):
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
 
 
-def refuses(words, call, *arguments, error=DescriptorError, **options):
-    with pytest.raises(error, match=f"(?s)^out: .*{words}"):
+def refuses(message, call, *arguments, error=DescriptorError, **options):
+    with pytest.raises(error, match=f"(?s)^out: .*{message}"):
         call(*arguments, **options)
 
 
@@ -49,9 +60,8 @@ def test_arrays(name):
         assert call(X, out=out) is out
         np.testing.assert_array_equal(out, expected, strict=expected.shape != ())
     assert not wide[..., 0].any()
-    other = np.dtype(np.int16)
-    words = rf"ndarray of int16 and .*; allowed is an array of \w+{TYPED.get(name, '')}$"
-    refuses(words, call, X, out=out.astype(other), error=TypeError)
+    message = rf"ndarray of int16 and .*; allowed is an array of \w+{TYPED.get(name, '')}$"
+    refuses(message, call, X, out=out.astype(np.int16), error=TypeError)
     refuses(r"the shape \(.*5,?\) is wrong; expected ", call, X, out=np.empty((*expected.shape, 5), expected.dtype))
     out = np.empty(expected.shape, expected.dtype)
     out.flags.writeable = False
@@ -65,13 +75,12 @@ def test_device_tensors(name, device):
     out = device.tensor(np.full(expected.shape, 77, expected.dtype))
     assert call(x, out=out) is out
     np.testing.assert_array_equal(out.numpy(), expected, strict=expected.shape != ())
-    kind = r"allowed is a packed device tensor of \w+$"
-    refuses(f"ndarray of .*{kind}", call, x, out=np.empty(expected.shape, expected.dtype), error=TypeError)
-    words = rf"DeviceTensor of int16 .*; allowed is a packed device tensor of \w+{TYPED.get(name, '')}$"
-    refuses(words, call, x, out=device.tensor(expected.astype(np.int16)), error=TypeError)
+    allowed = r"allowed is a packed device tensor of \w+"
+    refuses(f"ndarray of .*{allowed}$", call, x, out=np.empty(expected.shape, expected.dtype), error=TypeError)
+    message = rf"DeviceTensor of int16 .*; {allowed}{TYPED.get(name, '')}$"
+    refuses(message, call, x, out=device.tensor(expected.astype(np.int16)), error=TypeError)
     refuses("the shape", call, x, out=device.tensor(np.zeros((*expected.shape, 5), expected.dtype)))
-    kind = r"allowed is an array of \w+$"
-    refuses(f"DeviceTensor of .*{kind}", call, X, out=out, error=TypeError)
+    refuses(r"DeviceTensor of .*allowed is an array of \w+$", call, X, out=out, error=TypeError)
 
 
 @pytest.mark.parametrize("out", [[0, 0], (np.zeros(6, np.int64),), 3, {}], ids=repr)
@@ -113,71 +122,47 @@ def test_arrays_may_be_in_x():
     np.testing.assert_array_equal(dmlgpu.sum(x, 0, out=x[1]), X.sum(0))
 
 
-def test_two_arrays():
-    pair = dmlgpu.max_pooling(X, **WINDOW)
-    values, indices = outs = tuple(map(np.empty_like, pair))
-    assert dmlgpu.max_pooling(X, **WINDOW, out=outs) is outs
-    for got, expected in zip(outs, pair, strict=True):
-        np.testing.assert_array_equal(got, expected)
-    allowed = "is not allowed; allowed is a tuple, for each of 2 results an array$"
-    for out in (values, (values,), (*outs, values), np.stack([values, values])):
-        refuses(allowed, dmlgpu.max_pooling, X, **WINDOW, out=out)
-    refuses(
-        "None is not allowed; .* array of int64$", dmlgpu.max_pooling, X, **WINDOW, out=(values, None), error=TypeError
-    )
-    refuses("array of float32$", dmlgpu.max_pooling, X, **WINDOW, out=(indices, values), error=TypeError)
-    narrow = values, indices.astype(np.int32)
-    words = "array of int64; for another type give indices_data_type=$"
-    refuses(words, dmlgpu.max_pooling, X, **WINDOW, out=narrow, error=TypeError)
-    refuses("array of float32$", dmlgpu.max, X, 1, out=np.empty((2, 8)), error=TypeError)
-    words = "array of int64; for another type give dtype=$"
-    refuses(words, dmlgpu.reduce, X, "argmin", 1, out=np.empty((2, 8)), error=TypeError)
-    x = X.astype(np.int64)
-    refuses("lies in another result", dmlgpu.max_pooling, x, **WINDOW, out=(indices, indices))
-    refuses("lies in another result", dmlgpu.max_pooling, x, **WINDOW, out=(indices, indices[::-1]))
+@by_pair
+def test_pairs_of_arrays(call):
+    pair = call(X)
+    values, indices = outs = tuple(np.zeros((*result.shape, 2), result.dtype)[..., 1] for result in pair)
+    assert call(X, out=outs) is outs
+    for out, expected in zip(outs, pair, strict=True):
+        np.testing.assert_array_equal(out, expected)
+    for wrong in (values, (values,), (*outs, values), np.stack([values, values])):
+        refuses("is not allowed; allowed is a tuple, for each of 2 results an array$", call, X, out=wrong)
+    for wrong, message in (
+        ((values, None), "None is not allowed; .* array of int64$"),
+        ((indices, values), "array of float32$"),
+        ((values, indices.astype(np.int32)), "array of int64; for another type give indices_data_type=$"),
+    ):
+        refuses(message, call, X, out=wrong, error=TypeError)
+    refuses(r"the shape \(.*, 1\) is wrong; expected", call, X, out=(values, indices[..., None]))
+    for same in indices, indices[::-1]:
+        refuses("lies in another result", call, X.astype(np.int64), out=(indices, same))
 
 
-def test_the_pair_of_top_k(device):
-    pair = dmlgpu.top_k(X, 3, axis=1)
-    outs = tuple(np.zeros((*each.shape, 2), each.dtype)[..., 1] for each in pair)
-    assert dmlgpu.top_k(X, 3, axis=1, out=outs) is outs
-    t, on_device = device.tensor(X), tuple(device.tensor(np.zeros_like(each)) for each in pair)
-    assert dmlgpu.top_k(t, 3, axis=1, out=on_device) is on_device
-    for got, also, expected in zip(outs, on_device, pair, strict=True):
-        np.testing.assert_array_equal(got, expected)
-        np.testing.assert_array_equal(also.numpy(), expected)
-    words = "array of int64; for another type give indices_data_type=$"
-    refuses(words, dmlgpu.top_k, X, 3, axis=1, out=(outs[0], outs[1].astype(np.uint64)), error=TypeError)
-    refuses("for each of 2 results an array$", dmlgpu.top_k, X, 3, axis=1, out=outs[0])
-    refuses(r"the shape \(2, 3, 8\) is wrong; expected \(2, 3, 4\)$", dmlgpu.top_k, X.swapaxes(1, 2)[:, :, :4], 3,
-            axis=1, out=pair)  # fmt: skip
-    x = X.astype(np.int64)  # with all elements, sorted where they lie
-    values, indices = dmlgpu.top_k(x, 6, axis=1)
-    dmlgpu.top_k(x, 6, axis=1, out=(x, places := np.empty_like(x)))
-    np.testing.assert_array_equal(x, values)
-    np.testing.assert_array_equal(places, indices)
-    refuses("lies in another result", dmlgpu.top_k, x, 6, axis=1, out=(x, x))
-    t = device.tensor(x)
-    for out in ((t, device.tensor(places)), (device.tensor(places), t)):
-        with pytest.raises(DescriptorError, match=r"shares memory with input_tensor; pass separate memory"):
-            dmlgpu.top_k(t, 6, axis=1, out=out)
+def test_top_k_may_sort_in_place():
+    x, indices = X.astype(np.int64), np.empty(X.shape, np.int64)
+    expected = dmlgpu.top_k(x, 6, axis=1)
+    dmlgpu.top_k(x, 6, axis=1, out=(x, indices))
+    np.testing.assert_array_equal((x, indices), expected)
 
 
-def test_two_device_tensors(device):
-    pair = dmlgpu.max_pooling(X, **WINDOW)
-    x, outs = device.tensor(X), tuple(device.tensor(np.zeros_like(each)) for each in pair)
-    got = dmlgpu.max_pooling(x, **WINDOW, out=outs)
-    assert [*map(id, got)] == [*map(id, outs)]
-    for got, expected in zip(outs, pair, strict=True):
-        np.testing.assert_array_equal(got.numpy(), expected)
-    kind = "allowed is a tuple, for each of 2 results a packed device tensor$"
-    refuses(kind, dmlgpu.max_pooling, x, **WINDOW, out=outs[0])
-    refuses("device tensor of float32$", dmlgpu.max_pooling, x, **WINDOW, out=outs[::-1], error=TypeError)
+@by_pair
+def test_pairs_of_device_tensors(call, device):
+    x, pair = device.tensor(X), call(X)
+    values, indices = outs = tuple(device.tensor(np.zeros_like(result)) for result in pair)
+    assert [*map(id, call(x, out=outs))] == [*map(id, outs)]
+    for out, expected in zip(outs, pair, strict=True):
+        np.testing.assert_array_equal(out.numpy(), expected)
+    refuses("allowed is a tuple, for each of 2 results a packed device tensor$", call, x, out=values)
+    refuses("device tensor of float32$", call, x, out=(indices, values), error=TypeError)
     with pytest.raises(DescriptorError, match=r"shares memory with .*pass separate memory$"):
-        dmlgpu.max_pooling(device.tensor(X.astype(np.int64)), **WINDOW, out=(outs[1], outs[1]))
+        call(device.tensor(X.astype(np.int64)), out=(indices, indices))
 
 
-def test_device_tensors_of_others(device):
+def test_device_tensors_that_cannot_be_written(device):
     x = device.tensor(X)
     gaps = device.tensor(X[0], dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT32, (6, 8), (16, 2)))
     refuses(r"\(6, 8\), .* is not packed; allowed is a packed device tensor$", dmlgpu.sum, x, 0, out=gaps)
@@ -186,10 +171,3 @@ def test_device_tensors_of_others(device):
     np.testing.assert_array_equal(x.numpy(), X)
     with dmlgpu.Device(device.info.index) as other, pytest.raises(dmlgpu.DeviceError, match="is on another device"):
         dmlgpu.max(x, 0, out=other.tensor(X[0]))
-
-
-def test_functions_of_numpy(device):
-    x, out = device.tensor(X), device.tensor(np.zeros((6, 8), np.float32))
-    assert np.max(x, axis=0, out=out) is out
-    np.testing.assert_array_equal(out.numpy(), X.max(0))
-    assert np.max(x, 0, out) is out
