@@ -1,7 +1,9 @@
 """EXACT_SUMS: the float nearest to the exact sum, bit for bit, whatever the kernel, the mapping and the order."""
 
+import contextlib
 import functools
 import itertools
+import math
 import re
 from dataclasses import replace
 
@@ -9,11 +11,19 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import AveragePooling1OperatorDesc, DescriptorError, ReduceOperatorDesc, TensorDesc, VerificationError
+from dmlgpu import (
+    AveragePooling1OperatorDesc,
+    DataType,
+    DescriptorError,
+    ReduceOperatorDesc,
+    TensorDesc,
+    VerificationError,
+)
 from dmlgpu.comparison import check_outputs
 from dmlgpu.descriptors.reduction import ExactSquaresOperatorDesc, ExactSumOperatorDesc
 from dmlgpu.lowering.lower import lower
 from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT32
+from tests.support.errors import refuses
 from tests.support.limits import LIMITS, limits_of
 
 F = dmlgpu.ReduceFunction
@@ -29,13 +39,13 @@ def verify(x, axes, function=F.SUM, device=None):
 
 def any_finite(dtype, count, random):
     """Any bits but those of infinities and NaN."""
-    bits = random.integers(0, 1 << (8 * np.dtype(dtype).itemsize), count, np.uint32)
-    x = bits.astype(f"u{np.dtype(dtype).itemsize}").view(dtype)
+    size = 8 * np.dtype(dtype).itemsize
+    x = random.integers(0, 1 << size, count, np.uint32).astype(f"u{size // 8}").view(dtype)
     return np.where(np.isfinite(x), x, dtype(1))
 
 
 def cancelling(dtype, count, random):
-    """Elements and their opposites: all but a few, small ones, go."""
+    """Elements and their opposites, and a few small ones that remain."""
     half = any_finite(dtype, count // 2, random)
     few = random.standard_normal(count - 2 * len(half)).astype(dtype)
     return random.permutation(np.concatenate([half, -half, few]))
@@ -119,22 +129,16 @@ def test_cumulative_sums_are_rounded_once(mapped, dtype):
 
 
 @by_float
-def test_every_kernel(mapped, dtype):
+@pytest.mark.parametrize(("sizes", "axis"), [((37, 64), 1), ((64, 37), 0)], ids=str)
+def test_every_kernel(mapped, dtype, sizes, axis):
     """In any layout; kernels that cannot compute a problem are passed over."""
-    random = np.random.default_rng(1)
-    data_type = FLOAT32 if dtype is np.float32 else FLOAT16
-    for sizes, axes in (((37, 64), (1,)), ((64, 37), (0,))):
-        for strides in (None, (sizes[1] + 3, 1), (1, sizes[0])):
-            source = TensorDesc(data_type, sizes, strides)
-            desc = ReduceOperatorDesc.of(F.SUM, source, axes)
-            x = any_finite(dtype, source.element_count, random).reshape(sizes)
-            expected = dmlgpu.reference(desc, x, flags=EXACT)[0]
-            for kernel in ("rows", "columns", "reduce"):
-                try:
-                    compiled = mapped.compile(desc, flags=EXACT, kernel=kernel)
-                except DescriptorError:
-                    continue
-                assert compiled(x).tobytes() == expected.tobytes()
+    x = any_finite(dtype, sizes[0] * sizes[1], np.random.default_rng(1)).reshape(sizes)
+    for strides in (None, (sizes[1] + 3, 1), (1, sizes[0])):
+        desc = ReduceOperatorDesc.of(F.SUM, TensorDesc(DataType.of(dtype), sizes, strides), (axis,))
+        expected = dmlgpu.reference(desc, x, flags=EXACT)[0]
+        for kernel in ("rows", "columns", "reduce"):
+            with contextlib.suppress(DescriptorError):
+                assert mapped.compile(desc, flags=EXACT, kernel=kernel)(x).tobytes() == expected.tobytes()
 
 
 # Sizes of the input, windows, strides, dilations, padding at the begin and at the end, and whether it counts.
@@ -159,21 +163,19 @@ def special(dtype, count, random):
 
 @functools.cache
 def averages(windows, dtype):
-    """The descriptor of an average over windows, inputs, and what the oracle gives for each."""
+    """The descriptor of an average over windows, with inputs and what the oracle computes of each."""
     sizes, window_size, strides, dilations, start, end, include_padding = WINDOWS[windows]
     desc = AveragePooling1OperatorDesc.of(
-        TensorDesc(FLOAT32 if dtype is np.float32 else FLOAT16, sizes), window_size, strides=strides,
+        TensorDesc(DataType.of(dtype), sizes), window_size, strides=strides,
         dilations=dilations, start_padding=start, end_padding=end, include_padding=include_padding,
     )  # fmt: skip
-    random, pairs = np.random.default_rng(0), []
-    for values in (*VALUES.values(), special):
-        x = values(dtype, int(np.prod(sizes)), random).reshape(sizes)
-        pairs.append((x, same_nan(dmlgpu.reference(desc, x, flags=EXACT)[0])))
-    return desc, pairs
+    random = np.random.default_rng(0)
+    inputs = [values(dtype, math.prod(sizes), random).reshape(sizes) for values in (*VALUES.values(), special)]
+    return desc, [(x, same_nan(dmlgpu.reference(desc, x, flags=EXACT)[0])) for x in inputs]
 
 
 def same_nan(y):
-    """The bytes of an array, of NaN always the same."""
+    """The bytes of an array in which every NaN has the same bits."""
     return np.where(np.isnan(y), np.nan, y).tobytes()
 
 
@@ -259,7 +261,7 @@ def test_rows_that_windows_leave(driver, open_device, dtype, sizes, window_size,
     ],
 )
 def test_special_values(mapped, x, expected):
-    """As they are, and after so many zeros that other kernels, splits and threads have them."""
+    """After zeros of several counts, for all kernels, splits and threads."""
     for zeros in (0, 61, 3000):
         row = np.float32([*[0] * zeros, *x])
         for source, axis in ((row[None], 1), (np.repeat(row[:, None], 5, 1), 0)):
@@ -283,45 +285,38 @@ def test_roots_of_exact_squares(mapped):
 
 @pytest.mark.parametrize(
     "describe",
-    [
-        ExactSumOperatorDesc.of,
-        lambda x, axes: ExactSumOperatorDesc.of(x, axes, absolute=True),
-        ExactSquaresOperatorDesc.of,
-    ],
+    [ExactSumOperatorDesc.of, functools.partial(ExactSumOperatorDesc.of, absolute=True), ExactSquaresOperatorDesc.of],
     ids=["sums", "sums of magnitudes", "sums of squares"],
 )
 def test_sums_as_integers(mapped, describe):
-    """What streaming and Dask hand on: every word, of any elements."""
+    """Every word, of any elements, as chunked and Dask arrays merge them."""
     bits = np.random.default_rng(3).integers(0, 1 << 32, (7, 1100, 5), np.uint64)
     x = bits.astype(np.uint32).view(np.float32)
     x[0, 5] = -0.0
-    few = np.ascontiguousarray(x[:, :30])  # of a few outputs split tensors take thousands of dispatches
+    few = np.ascontiguousarray(x[:, :30])  # split tensors of few outputs have thousands of dispatches
     for elements, axes in ((few, (0,)), (x, (1,)), (x, (0, 1)), (x, (1, 2)), (x, (0, 1, 2))):
         dmlgpu.verify(describe(elements, axes), elements, device=mapped)
 
 
-def test_functions_take_exact(device):
+def test_functions_with_exact(device):
     x = np.float32([[1e8, 1, -1e8, 2], [3e38, 3e38, -3e38, 0]])
-    t, sums = device.tensor(x), [[1e8, 1e8, 1, 3], [3e38, np.inf, 3e38, 3e38]]
-    for source in (x, t):
-        for got, expected in (
-            (dmlgpu.sum(source, 1, exact=True, device=device), [3, 3e38]),
-            (dmlgpu.mean(source, 1, exact=True, device=device), [0.75, 7.5e37]),
-            (dmlgpu.reduce(source, "l1", 1, exact=True, device=device), [2e8, np.inf]),
-            (dmlgpu.reduce(source, "sum", (), exact=True, device=device), x),
-            (dmlgpu.reduce(source, "max", 1, exact=True, device=device), [1e8, 3e38]),
-            (dmlgpu.average_pooling(source, (1, 4), exact=True, device=device), [[0.75], [7.5e37]]),
-            (dmlgpu.cumulative_sum(source, axis=1, exact=True, device=device), sums),
+    options = {"exact": True, "device": device}
+    for source in x, device.tensor(x):
+        for result, expected in (
+            (dmlgpu.sum(source, 1, **options), [3, 3e38]),
+            (dmlgpu.mean(source, 1, **options), [0.75, 7.5e37]),
+            (dmlgpu.reduce(source, "l1", 1, **options), [2e8, np.inf]),
+            (dmlgpu.reduce(source, "sum", (), **options), x),
+            (dmlgpu.reduce(source, "max", 1, **options), [1e8, 3e38]),
+            (dmlgpu.average_pooling(source, (1, 4), **options), [[0.75], [7.5e37]]),
+            (dmlgpu.cumulative_sum(source, axis=1, **options), [[1e8, 1e8, 1, 3], [3e38, np.inf, 3e38, 3e38]]),
         ):
-            np.testing.assert_array_equal(got, np.float32(expected))
-    np.testing.assert_array_equal(dmlgpu.sum(t, 1, exact=True), np.float32([3, 3e38]))
-    np.testing.assert_array_equal(dmlgpu.mean(t, 1, exact=True), np.float32([0.75, 7.5e37]))
-    assert dmlgpu.sum([1, 2], exact=True, device=device) == 3
-    for source in (x, x[:0]):
-        with pytest.raises(DescriptorError, match=r"\.function: LOG_SUM is not supported with EXACT_SUMS"):
-            dmlgpu.reduce(source, "log_sum", 1, exact=True, device=device)
-        with pytest.raises(DescriptorError, match=r"ReduceOperatorDesc\.exact: 1 is not allowed"):
-            dmlgpu.reduce(source, "sum", 1, exact=1, device=device)
+            np.testing.assert_array_equal(result, np.float32(expected))
+    for source in x, x[:0]:
+        refuses(
+            r"\.function: LOG_SUM is not supported with EXACT_SUMS", dmlgpu.reduce, source, "log_sum", 1, exact=True
+        )
+        refuses(r"ReduceOperatorDesc\.exact: 1 is not allowed", dmlgpu.reduce, source, "sum", 1, exact=1)
 
 
 def test_verification_knows_the_flag(device, monkeypatch):
@@ -329,28 +324,24 @@ def test_verification_knows_the_flag(device, monkeypatch):
     assert dmlgpu.sum(np.float32([1, 2**-24, 2**-24]), exact=True, device=device) == np.float32(1 + 2**-23)
 
 
-def test_selections_and_integers_are_as_without(device):
-    x = np.float32([[1, np.nan, 3], [4, 5, 4]])
+def test_the_flag_changes_no_selections_and_no_integers(device):
     for desc in (
-        ReduceOperatorDesc.of(F.MAX, x, (1,)),
-        dmlgpu.ArgmaxOperatorDesc.of(x, (1,)),
+        ReduceOperatorDesc.of(F.MAX, TensorDesc(FLOAT32, (2, 3)), (1,)),
+        dmlgpu.ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (2, 3)), (1,)),
         ReduceOperatorDesc.of(F.MULTIPLY, TensorDesc(INT32, (2, 3)), (1,)),
     ):
-        inputs = x if desc.input_tensor.data_type is FLOAT32 else np.int32([[1, 2, 3], [4, 5, 6]])
+        x = np.array([[1, 0, 3], [4, 5, 4]], desc.input_tensor.data_type.numpy)
         assert device.compile(desc, flags=EXACT).plan.dispatches == device.compile(desc).plan.dispatches
-        dmlgpu.verify(desc, inputs, flags=EXACT, device=device)
+        dmlgpu.verify(desc, x, flags=EXACT, device=device)
 
 
 REFUSED = [
     *(
-        (
-            ReduceOperatorDesc.of(function, TensorDesc(FLOAT32, (2, 3)), (1,)),
-            f"ReduceOperatorDesc.function: {function.name} is not supported with EXACT_SUMS",
-        )
+        (ReduceOperatorDesc.of(function, TensorDesc(FLOAT32, (2, 3)), (1,)), f".function: {function.name} is")
         for function in (F.LOG_SUM, F.LOG_SUM_EXP, F.MULTIPLY)
     ),
     *(
-        (desc, f"{type(desc).__name__} of floats is not supported with EXACT_SUMS")
+        (desc, " of floats is")
         for desc in (
             dmlgpu.LpPoolingOperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 4, 4)), (2, 2)),
             dmlgpu.LpPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4, 64)), (4, 64), p=1),
@@ -361,24 +352,22 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("desc", "message"), REFUSED, ids=lambda value: getattr(value, "summary", ""))
-def test_what_cannot_be_exact_is_refused(desc, message):
+@pytest.mark.parametrize(("desc", "reason"), REFUSED, ids=lambda value: getattr(value, "summary", ""))
+def test_what_cannot_be_exact_is_refused(desc, reason):
     """On every device, also where windows are computed as axes."""
     for limits in LIMITS.values():
-        with pytest.raises(DescriptorError, match=re.escape(message)):
-            lower(desc, limits, flags=EXACT)
+        message = f"{type(desc).__name__}{reason} not supported with EXACT_SUMS"
+        refuses(re.escape(message), lower, desc, limits, flags=EXACT)
 
 
 def test_flags_are_execution_flags(device):
-    with pytest.raises(TypeError, match="flags must be ExecutionFlags, not 1"):
-        device.compile(ReduceOperatorDesc.of(F.SUM, TensorDesc(FLOAT32, (2, 3)), (1,)), flags=1)
+    desc = ReduceOperatorDesc.of(F.SUM, TensorDesc(FLOAT32, (2, 3)), (1,))
+    refuses("flags must be ExecutionFlags, not 1", device.compile, desc, flags=1, error=TypeError)
 
 
 def test_a_wrong_sum_is_found(device):
     """Also one that is right without the flag: the sum in float32, one element after the other."""
     x = np.float32([[1, 2**-24, 2**-24, 2**-24]])
-    desc = ReduceOperatorDesc.of(F.SUM, x, (1,))
-    compiled = device.compile(desc, flags=EXACT)
-    check_outputs(compiled.plan, (x,), (np.float32([[1 + 2**-22]]),))
-    with pytest.raises(VerificationError):
-        check_outputs(compiled.plan, (x,), (np.float32([[1 + 2**-23]]),))
+    plan = device.compile(ReduceOperatorDesc.of(F.SUM, x, (1,)), flags=EXACT).plan
+    check_outputs(plan, (x,), (np.float32([[1 + 2**-22]]),))
+    refuses("1 of 1 elements differ", check_outputs, plan, (x,), (np.float32([[1 + 2**-23]]),), error=VerificationError)
