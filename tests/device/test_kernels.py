@@ -1,4 +1,4 @@
-"""Kernels asked for by name: each that can compute a case does so exactly, and the others say why they cannot."""
+"""Kernels by name: those that can compute a case are exact, and the others raise errors that say why they cannot."""
 
 import dataclasses
 import functools
@@ -6,12 +6,13 @@ import re
 
 import pytest
 
-from dmlgpu import ArgmaxOperatorDesc, DescriptorError, explain
+from dmlgpu import ArgmaxOperatorDesc, explain
 from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import DESCRIPTIONS, KERNELS, lower
 from dmlgpu.lowering.problem import problems_of
 from dmlgpu.testing.cases import CASES, FLOAT32, FLOAT64, UINT8, arg_desc, pool_desc
+from tests.support.errors import refuses
 from tests.support.limits import LIMITS, LOWERED
 
 argmax = functools.partial(arg_desc, ArgmaxOperatorDesc)
@@ -32,7 +33,7 @@ def kernels_of(desc, limits=LIMITS["CPU"]):
 
 @functools.cache
 def chosen(name):
-    """For each width of elements the first case that a kernel can compute, but would not."""
+    """For each width of elements, the first case that a kernel can compute, but for which another is chosen."""
     cases = {}
     for case in CASES:
         usual = KERNEL_OF[lower(case.desc, LIMITS["CPU"]).dispatches[0].shader.variant]
@@ -48,14 +49,13 @@ NOT_FIRST = [
 
 
 @pytest.mark.parametrize("name", NOT_FIRST)
-def test_a_kernel_that_is_asked_for_computes_exactly(any_device, name):
+def test_a_kernel_by_name_computes_exactly(any_device, name):
     cases = chosen(name)
     assert cases
     for case in cases:
         if why := kernels_of(case.desc, any_device.limits)[name]:
             # Tensors in several segments leave little choice.
-            with pytest.raises(DescriptorError, match=why):
-                any_device.compile(case.desc, kernel=name)
+            refuses(re.escape(why), any_device.compile, case.desc, kernel=name)
             continue
         operator = any_device.compile(case.desc, kernel=name)
         assert any_device.limits is LOWERED or KERNEL_OF[operator.plan.dispatches[0].shader.variant] == name
@@ -63,14 +63,14 @@ def test_a_kernel_that_is_asked_for_computes_exactly(any_device, name):
         check_outputs(operator.plan, case.inputs(), outputs if isinstance(outputs, tuple) else (outputs,))
 
 
-def test_kernels_that_are_not_the_first_choice_are_asked_for():
+def test_kernels_that_are_not_the_first_choice_are_tested():
     names = {kind.name for kinds in KERNELS.values() for kind in kinds}
     assert {name for name in names if chosen(name)} == {*NOT_FIRST}
 
 
 @pytest.mark.parametrize("limits", [LIMITS["CPU"], LOWERED], ids=["full", "lowered"])
 @pytest.mark.parametrize("name", ["rows", "reduce"])
-def test_it_is_in_the_plan(name, limits):
+def test_the_kernel_is_in_the_plan(name, limits):
     plan = lower(ROWS, limits, name)
     assert plan.dispatches[0].shader.variant in {name, "reduce"}
     if limits is not LOWERED:
@@ -121,13 +121,11 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
     ids=str,
 )
 def test_a_kernel_that_cannot(desc, name, why):
-    with pytest.raises(
-        DescriptorError, match=f"^{type(desc).__name__}: kernel .* cannot compute .*{re.escape(why)}(?![\\w,])"
-    ):
-        lower(desc, Limits(1 << 27, 64, 16), name)
+    message = f"^{type(desc).__name__}: kernel .* cannot compute .*{re.escape(why)}(?![\\w,])"
+    refuses(message, lower, desc, Limits(1 << 27, 64, 16), name)
 
 
-def test_the_usual_plan_says_why_others_were_passed_over():
+def test_a_plan_has_the_reasons_against_other_kernels():
     assert [line for line in lower(COLUMNS, LIMITS["CPU"]).kernel_choice if line.startswith("not ")] == [
         "not rows: the elements of an output are not contiguous"
     ]
