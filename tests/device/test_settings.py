@@ -1,6 +1,7 @@
 """Switches in the environment: the same words everywhere, and an error for all others."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from dmlgpu.tools import doctor
 from dmlgpu.tools.cli import main
 from dmlgpu.tools.doctor import BROKEN, ODD
 from tests.support.drivers import DRIVERS, set_drivers
+from tests.support.errors import refuses
 
 ALLOWED = "allowed are 1, true, yes, on, 0, false, no, off"
 ON = ["1", "true", "yes", "on", "True", "YES", " on\n"]
@@ -22,14 +24,14 @@ WRONG = ["2", "-1", "1.0", "y", "enabled", "tru\u00e9", "true false", "\udcff"]
 
 @pytest.fixture
 def verified(monkeypatch):
-    """Sets DMLGPU_VERIFY, or has it unset."""
+    """A function that sets DMLGPU_VERIFY, or unsets it."""
 
-    def become(value):
+    def verified(value):
         monkeypatch.delenv("DMLGPU_VERIFY", raising=False)
         if value is not None:
             monkeypatch.setenv("DMLGPU_VERIFY", value)
 
-    return become
+    return verified
 
 
 @pytest.mark.parametrize(("values", "expected"), [(ON, True), (OFF, False)], ids=["on", "off"])
@@ -42,21 +44,16 @@ def test_switch(verified, values, expected):
 @pytest.mark.parametrize("value", WRONG)
 def test_any_other_value_is_an_error_that_says_what_is_allowed(verified, value):
     verified(value)
-    with pytest.raises(SettingError) as caught:
-        switch("DMLGPU_VERIFY")
-    assert str(caught.value) == f"DMLGPU_VERIFY: {value!r} is not allowed; {ALLOWED}"
-    assert isinstance(caught.value, ValueError)
+    message = f"DMLGPU_VERIFY: {value!r} is not allowed; {ALLOWED}"
+    refuses(f"^{re.escape(message)}$", switch, "DMLGPU_VERIFY", error=SettingError)
+    assert issubclass(SettingError, ValueError)
 
 
 def test_a_call_says_what_is_wrong(device, verified):
-    operator = device.compile(
-        dmlgpu.ArgmaxOperatorDesc(
-            dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT32, (3,)), dmlgpu.TensorDesc(dmlgpu.DataType.UINT32, (1,)), (0,)
-        )
-    )
+    x = np.zeros(3, np.float32)
+    operator = device.compile(dmlgpu.ArgmaxOperatorDesc.of(x))
     verified("maybe")
-    with pytest.raises(SettingError, match=r"^DMLGPU_VERIFY: 'maybe' is not allowed; "):
-        operator(np.zeros(3, np.float32))
+    refuses(r"^DMLGPU_VERIFY: 'maybe' is not allowed; ", operator, x, error=SettingError)
 
 
 def test_the_command_line_says_what_is_wrong(driver, verified, tmp_path, capsys):
@@ -76,18 +73,18 @@ def test_benchmarks_say_what_is_wrong(verified, capsys):
 @pytest.mark.parametrize(
     ("value", "states"), [("yes", [ODD]), ("maybe", [BROKEN]), ("false", []), ("", []), (None, [])], ids=str
 )
-def test_doctor_finds(verified, value, states):
+def test_findings_of_doctor(verified, value, states):
     verified(value)
-    found = list(doctor._settings())
-    assert [finding.state for finding in found] == states
-    assert all(finding.subject == "DMLGPU_VERIFY" and finding.fix.startswith("unset it") for finding in found)
+    findings = list(doctor._settings())
+    assert [finding.state for finding in findings] == states
+    assert all(finding.subject == "DMLGPU_VERIFY" and finding.fix.startswith("unset it") for finding in findings)
     if value == "maybe":
-        assert found[0].text == f"DMLGPU_VERIFY: 'maybe' is not allowed; {ALLOWED}"
+        assert findings[0].text == f"DMLGPU_VERIFY: 'maybe' is not allowed; {ALLOWED}"
 
 
 def test_a_bad_value_is_no_failure_of_doctor(verified, monkeypatch, capsys):
     set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
     verified("maybe")
     assert main(["doctor", "--json"]) == 1
-    broken = [found["subject"] for found in json.loads(capsys.readouterr().out)["findings"] if found["state"] == BROKEN]
-    assert broken == ["DMLGPU_VERIFY"]
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [finding["subject"] for finding in findings if finding["state"] == BROKEN] == ["DMLGPU_VERIFY"]
