@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import DescriptorError, RoiPoolingOperatorDesc, TensorDesc, verify
+from dmlgpu import RoiPoolingOperatorDesc, TensorDesc, verify
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.testing.cases import FLOAT32
+from tests.support.errors import refuses
 from tests.support.limits import LOWERED
 
 X = np.arange(72, dtype=np.float32).reshape(2, 1, 6, 6)
@@ -45,7 +46,7 @@ def test_every_product_is_that_of_float32(device):
     # Denormals; the greatest float times 2^20 of the least ones is a bit less than 0.5.
     check_columns(device, x, np.arange(0, 1 << 23, 1 << 16, dtype=np.int32).view(np.float32), np.finfo(np.float32).max)
     check_columns(device, x[..., :2000].astype(np.float16), np.arange(0x900, dtype=np.int16).view(np.float16), 3e6)
-    # 24929 * 336.5 lies between two floats, of which the even one is taken: the second bin begins with column 43.
+    # 24929 * 336.5 is rounded to the even one of two floats: the second bin begins with column 43.
     rois = np.float32([[0, -24929, 0, 24929.25, 0]])
     assert dmlgpu.roi_pooling(-x, rois, (1, 2), 336.5, device=device)[0, 0, 0, 1] == -43
 
@@ -57,7 +58,7 @@ def check_columns(device, x, corners, scale):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_what_is_no_place(device, dtype):
+def test_regions_outside_of_the_input(device, dtype):
     nan, inf = np.nan, np.inf
     rois, expected = np.array([0, 1, -0.9, 1.9, -1, 2, nan, inf, -inf]), [35, 71, 35, 71, 0, 0, 0, 0, 0]
     rois = np.column_stack([rois, np.broadcast_to([-inf, -60000, inf, 60000], (9, 4))])
@@ -81,7 +82,7 @@ def test_function(device):
 
 
 @pytest.mark.parametrize(("shape", "rois"), [((0, 2, 6, 6), 3), ((2, 0, 6, 6), 3), ((2, 2, 6, 6), 0)], ids=str)
-def test_nothing_to_look_at(shape, rois):
+def test_no_regions_and_no_planes(shape, rois):
     result = dmlgpu.roi_pooling(np.ones(shape, np.float16), np.ones((rois, 5), np.float16), (2, 3))
     assert result.shape == (rois, shape[1], 2, 3)
     assert result.dtype == np.float16
@@ -100,5 +101,4 @@ def test_splits_of_several_dispatches():
 
 def test_regions_have_one_buffer():
     desc = RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2, 2)), 1, roi_count=13)
-    with pytest.raises(DescriptorError, match=r"^RoiPoolingOperatorDesc\.roi_tensor: it spans 65 .* are 64, "):
-        lower(desc, LOWERED)
+    refuses(r"^RoiPoolingOperatorDesc\.roi_tensor: it spans 65 .* are 64, ", lower, desc, LOWERED)

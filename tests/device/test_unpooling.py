@@ -1,4 +1,4 @@
-"""Unpooling: which element stays, which indices are left out, and the function."""
+"""Unpooling: elements with the same index, indices out of range, and the function."""
 
 import dataclasses
 import itertools
@@ -19,15 +19,15 @@ from tests.support.limits import LOWERED, limits_of
 
 
 @pytest.mark.every_driver
-def test_the_last_of_elements_stays_whatever_is_written_first(driver, open_device):
-    """Two for each place, far from each other, and invocations that go through ranges side by side."""
+def test_the_last_of_elements_with_one_index_stays(driver, open_device):
+    """Two elements for each index, far from each other, and invocations that process ranges side by side."""
     device = open_device(driver.index, dataclasses.replace(limits_of(driver, "CPU"), simd_width=1))
     to = np.random.default_rng(0).permutation(np.arange(70_000) % 35_000)
     many = np.arange(70_000, 0, -1, dtype=np.float32)
     expected = np.zeros(35_000, np.float32)
     expected[to] = many  # the last assignment counts
-    got = max_unpooling(many.reshape(1, 1, 100, 700), to.reshape(1, 1, 100, 700), (50, 700), device=device)
-    assert np.array_equal(got.reshape(-1), expected)
+    result = max_unpooling(many.reshape(1, 1, 100, 700), to.reshape(1, 1, 100, 700), (50, 700), device=device)
+    assert np.array_equal(result.reshape(-1), expected)
 
 
 @pytest.mark.every_driver
@@ -39,8 +39,8 @@ def test_indices_out_of_range_are_left_out(any_device, dtype):
     indices = np.array([0, 11, 3, *beyond * 3], dtype).reshape(x.shape)
     if np.dtype(dtype).kind == "i":
         indices[0, 2] = [[-1, -(2**63)], [-12, -(2**32)]]
-    got = max_unpooling(x, indices, (1, 3, 2, 2), device=any_device).reshape(-1)
-    assert got.tolist() == [1, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2]
+    result = max_unpooling(x, indices, (1, 3, 2, 2), device=any_device).reshape(-1)
+    assert result.tolist() == [1, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2]
 
 
 @pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
@@ -60,7 +60,7 @@ def test_bits_of_any_type_and_layout(mapped, data_type):
         verify(desc, arranged(tensor, any_bits), where, device=mapped)
 
 
-def test_no_index_is_read_from_behind_a_segment(driver):
+def test_no_index_beyond_a_segment_is_read(driver):
     """The second row begins the second segment, and each has a buffer of its own."""
     x, indices = TensorDesc(UINT32, (1, 1, 2, 40)), TensorDesc(UINT32, (1, 1, 2, 40), (0, 0, 64, 1))
     desc = MaxUnpoolingOperatorDesc(x, indices, TensorDesc(UINT32, (1, 1, 9, 10)))
@@ -69,7 +69,7 @@ def test_no_index_is_read_from_behind_a_segment(driver):
         verify(desc, numbers, numbers, device=device)
 
 
-def test_more_than_a_dispatch_looks_at(driver, open_device):
+def test_more_elements_than_a_dispatch_loads(driver, open_device):
     limits = Limits(1 << 16, 64, 8, dispatch_elements=1000, invocation_loads=50)
     x = np.random.default_rng(0).integers(0, 256, (1, 3, 40, 50)).astype(np.uint8)
     desc = MaxUnpoolingOperatorDesc.of(x, (90, 70))
@@ -78,7 +78,7 @@ def test_more_than_a_dispatch_looks_at(driver, open_device):
     assert steps == {"scatter_clear", "scatter_mark", "scatter"}
     assert len(plan.dispatches) > 20
     device = open_device(driver.index, limits)
-    # The second call has fewer places: those of the first one count no more.
+    # The second call has fewer indices in range: those of the first one have no effect.
     for times in 1, 4:
         indices = np.random.default_rng(1).integers(0, times * 3 * 90 * 70, x.shape).astype(np.uint64)
         verify(desc, x, indices, device=device)
@@ -109,11 +109,11 @@ def test_numbers_that_need_all_bits(monkeypatch, open_device, driver):
 
 
 def test_a_call_begins_with_no_places(device):
-    """Those of the call before it count no more."""
+    """Those of the call before it have no effect."""
     t = device.tensor(np.ones((1, 1, 2, 2), np.float32))
     for indices in ([0, 1, 2, 3], [4, 5, 6, 7], [8, 8, 8, 99]):
-        got = max_unpooling(t, device.tensor(np.array(indices).reshape(1, 1, 2, 2)), (3, 3)).numpy().reshape(-1)
-        assert np.flatnonzero(got).tolist() == sorted({index for index in indices if index < 9})
+        result = max_unpooling(t, device.tensor(np.array(indices).reshape(1, 1, 2, 2)), (3, 3)).numpy()
+        assert np.flatnonzero(result).tolist() == sorted({index for index in indices if index < 9})
 
 
 def test_a_window_for_sizes_gets_a_warning():
