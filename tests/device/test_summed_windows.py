@@ -1,4 +1,4 @@
-"""Average and Lp pooling: what counts, of any window, and their functions."""
+"""Average and Lp pooling: the elements that count, windows of any shape, special values."""
 
 from dataclasses import replace
 from functools import partial
@@ -16,25 +16,21 @@ from tests.support.limits import by_ranges, gpu_of_eight, limits_of
 from tests.support.plans import computed
 
 
-def test_what_hangs_over_the_padding_never_counts(any_device):
+@pytest.mark.parametrize("include_padding", [False, True])
+def test_what_hangs_over_the_padding_never_counts(any_device, include_padding):
     """Decision 3: a window in ceiling mode."""
     row = np.array([[1, 2, 4, 8, 16]], np.float32)
-    options = {"strides": (1, 2), "output_sizes": (1, 3), "device": any_device}
-    for include_padding in (False, True):
-        got = average_pooling(row, (1, 2), include_padding=include_padding, **options)
-        assert got.tolist() == [[1.5, 6, 16]]
-    options = {"strides": (1, 3), "padding": (0, 1), "output_sizes": (1, 3)}
-    got = average_pooling(row[:, :4], (1, 3), include_padding=True, device=any_device, **options | {"strides": (1, 2)})
-    assert got.reshape(-1) == pytest.approx([1, 14 / 3, 4])
+    options = {"strides": (1, 2), "output_sizes": (1, 3), "include_padding": include_padding, "device": any_device}
+    assert average_pooling(row, (1, 2), **options).tolist() == [[1.5, 6, 16]]
+    averages = average_pooling(row[:, :4], (1, 3), padding=(0, 1), **options)
+    assert averages == pytest.approx(np.array([[1, 14 / 3, 4]] if include_padding else [[1.5, 14 / 3, 8]]))
 
 
 @pytest.mark.every_driver
 def test_norms_of_large_powers(any_device):
     x = np.array([[0.5, 1, 0.25, 1]], np.float32)
-    assert lp_pooling(x, (1, 2), p=1000, strides=(1, 2), device=any_device).tolist() == [[1, 1]]
-    for p in (2**31, 2**32 - 1):
-        got = lp_pooling(np.ones((2, 2), np.float32), 2, p=p, device=any_device)
-        assert got.tolist() == [[1]]
+    for p in (1000, 2**31, 2**32 - 1):
+        assert lp_pooling(x, (1, 2), p=p, strides=(1, 2), device=any_device).tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
@@ -64,12 +60,12 @@ def test_windows_that_share_rows(driver, open_device, window, dtype):
     """One invocation goes down all rows of a plane, with a ring of as many rows as a window has."""
     limits = replace(limits_of(driver, "CPU"), group_size=1, group_count=1, simd_width=1, unrolls=True)
     device = open_device(driver.index, limits)
-    # Large terms of both signs, so that what is lost or taken twice is far beyond the bound.
+    # Large terms of both signs, so one that is left out, or added twice, shows.
     x = np.random.default_rng(0).standard_normal((1, 2, window[0] + 9, 2 * window[1] + 9)).astype(dtype) * 1000
     kinds = partial(AveragePooling1OperatorDesc.of, include_padding=True), LpPooling1OperatorDesc.of
-    # The kinds take turns, each first with half of the windows.
-    for turn, steps in enumerate(({}, {"strides": (2, 3)}, {"dilations": (1, 2)}), window[1]):
-        desc = kinds[turn % 2](x, window, start_padding=(1, 0), end_padding=(1, 0), **steps)
+    # The kinds alternate, each first with half of the windows.
+    for number, steps in enumerate(({}, {"strides": (2, 3)}, {"dilations": (1, 2)}), window[1]):
+        desc = kinds[number % 2](x, window, start_padding=(1, 0), end_padding=(1, 0), **steps)
         variants = {dispatch.shader.variant for dispatch in lower(desc, device.limits).dispatches}
         assert variants == {"pool_small"} or desc.output_tensor.sizes[-1] * np.dtype(dtype).itemsize % 4
         verify(desc, x, device=device)
@@ -92,7 +88,7 @@ def test_separable_passes(driver, open_device, changes, dtype):
     limits = replace(limits_of(driver, "CPU"), dispatch_count=1 << 20, **changes)
     device, rng, plans = open_device(driver.index, limits), np.random.default_rng(0), []
     for number, (sizes, window, strides, start, end, dilations) in enumerate(SEPARABLE, "segment_bytes" in changes):
-        # Large terms of both signs, so that what is lost or taken twice is far beyond the bound.
+        # Large terms of both signs, so one that is left out, or added twice, shows.
         x = (rng.standard_normal(sizes) * 1000).astype(dtype)
         # Special ones at the ends of a plane, if there is another.
         if sizes[1] > 1:
@@ -138,7 +134,7 @@ def test_every_element_of_a_row_counts(driver, open_device, cooperating, tile, w
 
 
 def test_a_window_that_is_too_long_for_an_invocation(driver, open_device):
-    """The number of its elements is found again where its partials are combined; powers take loops, too."""
+    """The number of its elements is computed again where its partials are combined; powers need loops, too."""
     limits = Limits(1 << 27, 64, 8, invocation_loads=40)
     device = open_device(driver.index, limits)
     x = np.random.default_rng(0).random((1, 2, 21, 34)).astype(np.float32)
@@ -166,8 +162,7 @@ def test_powers_in_long_windows_keep_to_the_loop_limit(driver, open_device, p):
 def test_short_windows_are_no_rows():
     for limits in (MAPPED["CPU"], MAPPED["GPU"]):
         for data_type, window in ((FLOAT32, (1, 2)), (UINT8, (1, 7)), (FLOAT32, (1, 31))):
-            sizes = (1, 2, 4, 12 * window[1])
-            desc = pool_desc(data_type, sizes, window, window)
+            desc = pool_desc(data_type, (1, 2, 4, 12 * window[1]), window, window)
             assert "combine" not in str(lower(desc, limits).kernel_choice), (data_type, window)
         assert lower(pool_desc(FLOAT32, (1, 2, 4, 8), (4, 8)), limits).dispatches[0].shader.variant.startswith("rows")
 
@@ -175,12 +170,11 @@ def test_short_windows_are_no_rows():
 @pytest.mark.every_driver
 def test_special_values(any_device):
     x = np.array([[1, np.inf, -np.inf, np.nan, 2, 3]], np.float32)
-    got = average_pooling(x, (1, 2), device=any_device)
-    assert np.array_equal(got, [[np.inf, np.nan, np.nan, np.nan, 2.5]], equal_nan=True)
-    got = lp_pooling(x, (1, 2), device=any_device)
-    assert np.array_equal(got[:, :4], [[np.inf, np.inf, np.nan, np.nan]], equal_nan=True)
+    averages, norms = (pooling(x, (1, 2), device=any_device) for pooling in (average_pooling, lp_pooling))
+    np.testing.assert_array_equal(averages, [[np.inf, np.nan, np.nan, np.nan, 2.5]])
+    np.testing.assert_array_equal(norms[:, :4], [[np.inf, np.inf, np.nan, np.nan]])
     big = np.full((2, 2), 6e4, np.float16)
-    assert average_pooling(big, 2, device=any_device).tolist() == [[float(np.float16(6e4))]]
+    assert average_pooling(big, 2, device=any_device) == big[0, 0]
 
 
 @pytest.mark.parametrize("special", [np.inf, np.nan])
@@ -201,8 +195,9 @@ def test_special_values_beside_the_padding(mapped, dtype, special):
 @pytest.mark.parametrize("window", [1, (1, 2), (2, 1), 3])
 def test_the_average_of_negative_zeros_is_positive(any_device, dtype, window):
     x = np.full((1, 2, 4, 4), -0.0, dtype)
-    assert not np.signbit(average_pooling(x, window, device=any_device)).any()
-    gradient = np.full(average_pooling(x, window, device=any_device).shape, -0.0, dtype)
+    averages = average_pooling(x, window, device=any_device)
+    assert not np.signbit(averages).any()
+    gradient = np.full(averages.shape, -0.0, dtype)
     assert not np.signbit(dmlgpu.average_pooling_grad(gradient, x.shape, window, device=any_device)).any()
 
 
