@@ -29,6 +29,7 @@ from dmlgpu.testing.cases import (
     pool_desc,
 )
 from dmlgpu.testing.fills import distinct, least, ties
+from tests.support.errors import refuses
 from tests.support.limits import gpu_of_eight, limits_of
 from tests.support.plans import check, computed
 
@@ -45,7 +46,7 @@ def images(data_type, sizes, fill=distinct):
 
 
 def pool_all(device, data_type, sizes, window, combinations, fill=distinct, **options):
-    """Pools one image in every way, with sizes rounded down and up; how many there were."""
+    """Pools one image with all combinations, and sizes rounded down and up; the number of poolings."""
     x = images(data_type, sizes, fill)
     count = 0
     for combination in combinations:
@@ -84,7 +85,7 @@ def test_combinations_in_two_dimensions(device, stride, dilation):
 
 @pytest.fixture
 def going_down(driver, open_device):
-    """A device whose only invocation has tiles of many rows, which share what they load."""
+    """A device whose only invocation has tiles of many rows, which share their loads."""
     limits = dataclasses.replace(device_limits(driver), group_size=1, group_count=1, simd_width=1)
     return open_device(driver.index, limits)
 
@@ -101,7 +102,7 @@ def test_small_windows_down_strips(going_down, case):
 
 @pytest.mark.parametrize("case", SEPARABLE_STRIDED, ids=lambda case: case.id)
 @pytest.mark.parametrize("most_bytes", [16 << 20, 12 << 10])
-def test_separable_passes_of_planes_and_slabs_that_lie_apart(driver, open_device, most_bytes, case):
+def test_separable_passes_of_separate_planes_and_slabs(driver, open_device, most_bytes, case):
     """All planes together; and two planes, or some slabs, at a time."""
     device = open_device(driver.index, dataclasses.replace(device_limits(driver), temporary_bytes=most_bytes))
     operator, inputs = device.compile(case.desc, kernel="pool_separable"), case.inputs()
@@ -110,7 +111,7 @@ def test_separable_passes_of_planes_and_slabs_that_lie_apart(driver, open_device
 
 @pytest.mark.parametrize("name", ["float32-uint32", "float16-uint32", "int8-uint64", "float64-uint64"])
 def test_separable_passes_of_words(driver, open_device, name):
-    """By few invocations, so that each goes on from one line to the next."""
+    """By few invocations, so that each continues from one line to the next."""
     limits = dataclasses.replace(device_limits(driver), gathers=True, unrolls=True, group_size=8, group_count=1)
     device = open_device(driver.index, limits)
     (case,) = (case for case in SEPARABLE if case.id == f"separable-small-{name}")
@@ -134,7 +135,7 @@ def test_separable_passes_over_several_segments(driver, open_device, segment_byt
 
 @pytest.mark.parametrize("data_type", [FLOAT32, FLOAT16, UINT64], ids=lambda data_type: data_type.name.lower())
 def test_padding_in_front_of_a_buffer(staged, data_type):
-    """Vectors that a window has in the padding would lie before the buffer; elsewhere a guard is before a tensor."""
+    """Vectors of a window in the padding would lie before the buffer; before other tensors is a guard."""
     x = images(data_type, (1, 1, 4, 24))
     tensor = staged.tensor(x)
     assert tensor._segments.slices[0].offset == 0
@@ -146,22 +147,17 @@ def test_padding_in_front_of_a_buffer(staged, data_type):
 def test_windows_of_least_values_down_strips(going_down):
     # Rows of the padding, before and after the input, have no element that wins; nor do those between others.
     for dilation, volume in itertools.product((1, 2, 3), (False, True)):
-        extra = (2,) if volume else ()
+        sizes, window, pad, dilations = (4, 9, 10), (2, 3, 3), (1, 2, 2), (1, dilation, 1)
+        first = 0 if volume else 1
         desc = pool_desc(
-            INT16,
-            (1, 2, *(4 for _ in extra), 9, 10),
-            (*extra, 3, 3),
-            None,
-            (*(1 for _ in extra), 2, 2),
-            (*(1 for _ in extra), 2, 2),
-            (*(1 for _ in extra), dilation, 1),
+            INT16, (1, 2, *sizes[first:]), window[first:], None, pad[first:], pad[first:], dilations[first:]
         )
         x = images(INT16, desc.input_tensor.sizes, least)
         verify(desc, x, device=going_down)
 
 
 def highest_twice(dtype, count):
-    """Numbers below 0, both zeros, and two NaN: what is highest often has an equal with other bits."""
+    """Negative numbers, both zeros, and two NaN: the highest often has an equal with other bits."""
     negative, quiet = 1 << 8 * dtype.itemsize - 1, int(np.array(np.nan, dtype).view(f"u{dtype.itemsize}"))
     patterns = np.array([negative, 0, *3 * [negative | 1], quiet, negative | quiet], f"u{dtype.itemsize}")
     odds = [0.3, 0.3, 0.1, 0.1, 0.1, 0.05, 0.05]
@@ -201,7 +197,7 @@ def test_every_stride_padding_and_dilation_of_a_row(device, size):
 
 @pytest.fixture
 def unrolling(driver, open_device, monkeypatch):
-    """A device of each driver that takes the kernel for small windows, whatever is best there."""
+    """A device of each driver that runs the kernel for small windows, even where another is faster."""
     for limit in "_UNROLLED_WINDOW", "_UNROLLED_ELEMENTS":
         monkeypatch.setattr(f"dmlgpu.lowering.kernels.pool_small.{limit}", 1000)
     return open_device(driver.index, dataclasses.replace(limits_of(driver, "CPU"), unrolls=True))
@@ -226,8 +222,7 @@ def test_small_windows_whose_rows_of_outputs_share_words(driver, open_device, da
         assert [dispatch.shader.variant for dispatch in plan.dispatches] == ["pool_small"] * dispatches
         verify(desc, images(data_type, (1, 8, 5, 7)), device=device)
     limits = dataclasses.replace(device_limits(driver), dispatch_elements=15 * slabs)
-    with pytest.raises(dmlgpu.DescriptorError, match="slabs that fill whole words are too large"):
-        lower(desc, limits, "pool_small")
+    refuses("slabs that fill whole words are too large", lower, desc, limits, "pool_small")
 
 
 # Runs where outputs share rows, and where they do not.
@@ -338,7 +333,7 @@ def test_windows_that_are_almost_all_padding(any_device, data_type):
 
 
 @pytest.mark.parametrize("window", [2, 11])
-def test_many_batch_entries_that_lie_apart_are_copied_first(device, window):
+def test_many_separate_batch_entries_are_copied_first(device, window):
     """A dispatch for each would be too many. Separable passes have separate temporaries, after the copy."""
     sizes, strides = (2049, 2, 12, 13), (2 * 12 * 13 + 1, 12 * 13, 13, 1)
     source = TensorDesc(FLOAT32, sizes, strides)
