@@ -8,15 +8,17 @@ from dmlgpu import AxisDirection, CumulativeProductOperatorDesc, CumulativeSumma
 from dmlgpu.reference import reference
 from dmlgpu.reference.bounds import bounds
 from dmlgpu.testing.fills import factors
+from tests.support.errors import refuses
 
 Sum, Product = CumulativeSummationOperatorDesc, CumulativeProductOperatorDesc
 INF, NAN = np.inf, np.nan
 
 
-def same_bits(got, expected):
-    """Of NaN any."""
-    np.testing.assert_array_equal(got, expected)
-    assert np.signbit(got[~np.isnan(got)]).tolist() == np.signbit(expected[~np.isnan(got)]).tolist()
+def same_bits(result, expected):
+    """NaN may have any bits."""
+    np.testing.assert_array_equal(result, expected)
+    numbers = ~np.isnan(result)
+    assert np.signbit(result[numbers]).tolist() == np.signbit(expected[numbers]).tolist()
 
 
 @pytest.mark.every_driver
@@ -47,8 +49,8 @@ def same_bits(got, expected):
 def test_values(mapped, kind, dtype, x, direction, exclusive, expected):
     x, expected = np.array(x, dtype), np.array(expected, dtype)
     desc = kind.of(x, 0, AxisDirection(direction), **{kind.exclusive_field: exclusive})
-    for got in mapped.compile(desc)(x), *reference(desc, x):
-        same_bits(got, expected)
+    for result in mapped.compile(desc)(x), *reference(desc, x):
+        same_bits(result, expected)
 
 
 def test_a_float16_sum_does_not_stall(device):
@@ -61,9 +63,7 @@ def test_blocks_neither_overflow_nor_lose_what_is_small(mapped):
     x = np.full((3, 4161), 1e-30, np.float32)
     x[0, [0, 1500, 1501]] = -3e38, 3e38, 3e38
     x[1, [100, 1500, 1501, 3000]] = 3e38, -3e38, -3e38, 3e38
-    desc = Sum.of(x, 1)
-    got = dmlgpu.verify(desc, x, device=mapped)
-    assert np.isfinite(got).all()
+    assert np.isfinite(dmlgpu.verify(Sum.of(x, 1), x, device=mapped)).all()
 
 
 def test_errors_do_not_grow_with_the_elements(mapped):
@@ -101,21 +101,20 @@ def test_functions_of_device_tensors(device):
     t = device.tensor(x)
     for function, numpy in (dmlgpu.cumulative_sum, np.cumsum), (dmlgpu.cumulative_prod, np.cumprod):
         for axis in (0, -1):
-            for got in function(t, axis=axis), numpy(t, axis):
-                assert isinstance(got, dmlgpu.DeviceTensor)
-                np.testing.assert_array_equal(got.numpy(), numpy(x, axis))
+            for result in function(t, axis=axis), numpy(t, axis):
+                assert isinstance(result, dmlgpu.DeviceTensor)
+                np.testing.assert_array_equal(result.numpy(), numpy(x, axis))
         np.testing.assert_array_equal(numpy(t).numpy(), numpy(x))
         out = device.tensor(np.zeros_like(x))
         assert function(t, axis=1, out=out) is out
         np.testing.assert_array_equal(out.numpy(), numpy(x, 1))
-        with pytest.raises(TypeError, match="include_initial=True takes no device tensor, whose size stays"):
-            function(t, axis=0, include_initial=True)
-        with pytest.raises(TypeError, match="is not converted to int64"):
-            function(device.tensor(np.int32([1, 2])))
+        message = "include_initial=True takes no device tensor, whose size stays"
+        refuses(message, function, t, error=TypeError, axis=0, include_initial=True)
+        refuses("is not converted to int64", function, device.tensor(np.int32([1, 2])), error=TypeError)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "text"),
+    ("arguments", "error", "message"),
     [
         ({}, DescriptorError, r"CumulativeProductOperatorDesc\.axis: None is not allowed for 2 dimensions; give one"),
         ({"axis": 2}, DescriptorError, r"CumulativeProductOperatorDesc\.axis: 2 is out of range"),
@@ -125,6 +124,5 @@ def test_functions_of_device_tensors(device):
         ({"axis": 0, "keepdims": True}, TypeError, r"cumulative_prod\(\) has no argument 'keepdims'"),
     ],
 )
-def test_wrong_arguments(arguments, error, text):
-    with pytest.raises(error, match=f"^{text}"):
-        dmlgpu.cumulative_prod(np.zeros((2, 3), np.float32), **arguments)
+def test_wrong_arguments(arguments, error, message):
+    refuses(f"^{message}", dmlgpu.cumulative_prod, np.zeros((2, 3), np.float32), error=error, **arguments)
