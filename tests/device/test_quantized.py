@@ -1,4 +1,4 @@
-"""Averages of quantized elements: how exact quotients are, what scales may be, and what the function takes."""
+"""Averages of quantized elements: exact quotients, scales, and the arguments of the function."""
 
 import re
 
@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import DescriptorError, TensorDesc, quantized_average_pooling, verify
+from dmlgpu import TensorDesc, quantized_average_pooling, verify
 from dmlgpu.lowering.lower import lower
 from dmlgpu.testing.cases import FLOAT32, INT8, UINT8, quantized_desc
+from tests.support.errors import refuses
 from tests.support.limits import LIMITS
 
 X = np.array([[[10, 20, 30], [40, 50, 60], [70, 80, 90]], [[1, 2, 3], [4, 5, 6], [7, 8, 255]]], np.uint8)
@@ -47,8 +48,7 @@ def test_quotients_are_rounded_exactly(any_device, width):
 def test_the_largest_sums_have_32_bits(device):
     side = 2902
     x = np.full((side, side), 255, np.uint8)
-    with pytest.raises(DescriptorError, match=r"window_size: .* has 8421604 elements; at most 8421504 are"):
-        quantized_average_pooling(x, side)
+    refuses("window_size: .* has 8421604 elements; at most 8421504 are", quantized_average_pooling, x, side)
     window = (side, side - 1)
     options = {"input_scale": 0.5, "dtype": "int8", "device": device}
     assert quantized_average_pooling(x, window, **options).tolist() == [[127, 127]]
@@ -58,26 +58,26 @@ def test_the_largest_sums_have_32_bits(device):
     assert quantized_average_pooling(x, window, **steps).tolist() == [[255, 255]]
 
 
-def test_a_number_and_one_of_each_channel(device):
+def test_parameters_are_a_number_or_one_for_each_channel(device):
     assert quantized_average_pooling(X, 2, device=device).tolist() == [[[30, 40], [60, 70]], [[3, 4], [6, 68]]]
     # The averages are 30, 40, 60 and 70 in the first channel; in the second 3, 4, 6 and 68.5.
-    given = {"input_zero_point": np.uint8([10, 1]), "output_zero_point": 3, "output_scale": np.float32([2, 1])}
+    parameters = {"input_zero_point": np.uint8([10, 1]), "output_zero_point": 3, "output_scale": np.float32([2, 1])}
     expected = [[[13, 18], [28, 33]], [[5, 6], [8, 71]]]
-    assert quantized_average_pooling(X, 2, **given, device=device).tolist() == expected
-    tensors = {name: device.tensor(values) for name, values in given.items() if isinstance(values, np.ndarray)}
+    assert quantized_average_pooling(X, 2, **parameters, device=device).tolist() == expected
+    tensors = {name: device.tensor(values) for name, values in parameters.items() if isinstance(values, np.ndarray)}
     for x in X, X[None], device.tensor(X):
-        for options in given, given | tensors:
-            got = quantized_average_pooling(x, 2, **options, device=device)
-            assert isinstance(got, dmlgpu.DeviceTensor) == isinstance(x, dmlgpu.DeviceTensor)
-            assert np.asarray(got).reshape(2, 2, 2).tolist() == expected
-    strided = given | {"output_scale": np.float32([2, 0, 1, 0])[::2], "input_scale": np.float32(1)}
+        for options in parameters, parameters | tensors:
+            result = quantized_average_pooling(x, 2, **options, device=device)
+            assert isinstance(result, dmlgpu.DeviceTensor) == isinstance(x, dmlgpu.DeviceTensor)
+            assert np.asarray(result).reshape(2, 2, 2).tolist() == expected
+    strided = parameters | {"output_scale": np.float32([2, 0, 1, 0])[::2], "input_scale": np.float32(1)}
     assert quantized_average_pooling(X, 2, **strided, device=device).tolist() == expected
 
 
 @pytest.mark.parametrize("data_type", [INT8, "int8", np.int8], ids=str)
 def test_the_type_of_the_result(device, data_type):
-    got = quantized_average_pooling(X, 3, dtype=data_type, output_zero_point=-100, device=device)
-    assert (got.dtype, got.tolist()) == (np.int8, [[[-50]], [[-68]]])
+    result = quantized_average_pooling(X, 3, dtype=data_type, output_zero_point=-100, device=device)
+    assert (result.dtype, result.tolist()) == (np.int8, [[[-50]], [[-68]]])
     out = np.empty((2, 1, 1), np.int8)
     assert quantized_average_pooling(X, 3, dtype=data_type, out=out, device=device) is out
     assert out.tolist() == [[[50]], [[32]]]
@@ -111,8 +111,7 @@ NAMES = "input_scale", "input_zero_point", "output_scale", "output_zero_point"
 def test_what_is_no_scale_or_zero_point(options, message):
     (name,) = NAMES & options.keys()
     start = f"QuantizedLinearAveragePoolingOperatorDesc.{name}_tensor{message}"
-    with pytest.raises(DescriptorError, match=f"^{re.escape(start)}"):
-        quantized_average_pooling(X, 2, **options)
+    refuses(f"^{re.escape(start)}", quantized_average_pooling, X, 2, **options)
 
 
 def test_what_descriptors_refuse():
@@ -123,20 +122,20 @@ def test_what_descriptors_refuse():
         (((1,), None, (1,) * 6, None), "output_scale_tensor.sizes: (1, 1, 1, 1, 1, 1) is wrong"),
         (((1,), None, (1,), (1, 2)), "output_zero_point_tensor.sizes: (1, 2) is wrong"),
     ):
-        with pytest.raises(DescriptorError, match=f"^QuantizedLinearAveragePoolingOperatorDesc.{re.escape(text)}"):
-            quantized_desc(source, (2, 2), UINT8, *sizes)
-    with pytest.raises(DescriptorError, match=r"input_tensor\.data_type: FLOAT32 is not supported; .* INT8, UINT8$"):
-        quantized_desc(TensorDesc(FLOAT32, (1, 2, 4, 4)), (2, 2), UINT8, (1,), None, (1,), None)
+        message = f"^QuantizedLinearAveragePoolingOperatorDesc.{re.escape(text)}"
+        refuses(message, quantized_desc, source, (2, 2), UINT8, *sizes)
+    floats = TensorDesc(FLOAT32, (1, 2, 4, 4)), (2, 2), UINT8, (1,), None, (1,), None
+    refuses(r"input_tensor\.data_type: FLOAT32 is not supported; .* INT8, UINT8$", quantized_desc, *floats)
 
 
 def test_chunks_are_refused():
-    with pytest.raises(TypeError, match="takes neither chunked nor Dask arrays"):
-        quantized_average_pooling(dmlgpu.chunked(X), 2)
+    message = "takes neither chunked nor Dask arrays"
+    refuses(message, quantized_average_pooling, dmlgpu.chunked(X), 2, error=TypeError)
 
 
 def test_more_channels_than_a_buffer_holds_are_refused():
-    source, each = TensorDesc(UINT8, (1, 1 << 24, 1, 1)), (1, 1 << 24, 1, 1)
-    desc = quantized_desc(source, (1, 1), UINT8, each, None, (1,), None)
-    with pytest.raises(DescriptorError, match=r"input_scale_tensor\.sizes\[1\]: 16777216 .* numbers up to 8388608$"):
-        lower(desc, LIMITS["CPU"])
+    sizes = (1, 1 << 24, 1, 1)
+    source = TensorDesc(UINT8, sizes)
+    desc = quantized_desc(source, (1, 1), UINT8, sizes, None, (1,), None)
+    refuses(r"input_scale_tensor\.sizes\[1\]: 16777216 .* numbers up to 8388608$", lower, desc, LIMITS["CPU"])
     assert lower(quantized_desc(source, (1, 1), UINT8, (1,), None, (1,), None), LIMITS["CPU"]).partial_bytes == 16
