@@ -23,7 +23,7 @@ def test_pages_have_examples():
     assert len(coming_from) == 5
     expected = {"README.md", "docs/using.md", "docs/semantics.md", "docs/operators.md", *coming_from}
     assert expected <= {page for page, _, _ in BLOCKS}
-    # What has another name would not run.
+    # Blocks of another language would not run.
     for page, text in PAGES.items():
         assert len(re.findall(r"^ *```+ *py", text, re.IGNORECASE | re.MULTILINE)) == sum(
             block[0] == page for block in BLOCKS
@@ -53,21 +53,21 @@ def shell_commands():
 
 
 @pytest.mark.parametrize("words", [*shell_commands()])
-def test_shell_commands_are_there(driver, monkeypatch, words):
-    """`dmlgpu` runs, but for what takes long; of all others the names and options are looked up."""
+def test_shell_commands_exist(driver, monkeypatch, words):
+    """Commands of `dmlgpu` run, except long ones; of all others, names and options are looked up."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
     program, *arguments = words
     python = re.fullmatch(r"(\.venv/bin/)?python3?", program)
     if program == "dmlgpu":
-        if arguments[0] in ("demo", "verify", "stream", "doctor"):  # which have tests of their own
+        if arguments[0] in ("demo", "verify", "stream", "doctor"):  # other tests run them
             cli._arguments(arguments)
         else:
             assert cli.main(arguments) == 0
     elif program == "make":
         target, *variables = arguments
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-        assert all("?=" in makefile_line(each.partition("=")[0]) for each in variables)
+        assert all("?=" in makefile_line(variable.partition("=")[0]) for variable in variables)
     elif python and arguments[:2] == ["-m", "benchmarks"]:
         benchmarks_cli._parser().parse_args(arguments[2:])
     elif python and arguments[:2] == ["-m", "dmlgpu.testing"]:
@@ -87,26 +87,18 @@ def makefile_line(variable):
 
 def test_the_table_of_operators_has_those_of_the_registry():
     rows = {operator.name: operator for operator in OPERATORS}
-    found = []
+    listed = []
     for line in re.findall(r"^\| .* \| `\w+OperatorDesc`.* \|$", PAGES["README.md"], re.MULTILINE):
         _, names, descriptors, functions, _ = line.split("|")
-        # REDUCE is there once for all of its functions.
+        # REDUCE has one row for all of its functions.
         links = dict(re.findall(r"\[(\w+)\]\(docs/operators\.md#(\w+)\)", names))
         assert list(links.values()) == [link.lower() for link in links]
         names = [name for link in links for name in rows if name.partition(" ")[0] == link]
-        found += names
+        listed += names
         assert re.findall(r"\w+", descriptors) == list(dict.fromkeys(rows[name].desc.__name__ for name in names))
-        given = [f.__name__ for name in names if (f := rows[name].function)]
-        assert re.findall(r"\w+", functions) == list(dict.fromkeys(given))
-    assert sorted(found) == sorted(rows)
-
-
-@pytest.mark.parametrize("page", DOCS)
-def test_links_lead_somewhere(page):
-    path = ROOT / page
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
-        if "://" not in target:
-            assert (path.parent / target).exists(), target
+        with_function = [f.__name__ for name in names if (f := rows[name].function)]
+        assert re.findall(r"\w+", functions) == list(dict.fromkeys(with_function))
+    assert sorted(listed) == sorted(rows)
 
 
 def anchors(page):
@@ -117,10 +109,13 @@ def anchors(page):
 
 
 @pytest.mark.parametrize("page", DOCS)
-def test_links_lead_to_headings(page):
+def test_links_lead_to_files_and_headings(page):
     path = ROOT / page
-    for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", path.read_text(encoding="utf-8")):
-        assert anchor in anchors(path.parent / target if target else path), (target, anchor)
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?[^)]*\)", path.read_text(encoding="utf-8")):
+        if "://" not in target:
+            file = path.parent / target if target else path
+            assert file.exists(), target
+            assert not anchor or anchor in anchors(file), (target, anchor)
 
 
 @functools.cache
@@ -129,7 +124,7 @@ def code_of(files):
 
 
 @pytest.mark.parametrize("page", DOCS)
-def test_tests_that_are_named_are_there(page):
+def test_tests_that_are_named_exist(page):
     """In the file that is named before them in the line; `…` and `*` stand for any letters."""
     for line in PAGES[page].splitlines():
         file = "test_*.py"
@@ -140,7 +135,7 @@ def test_tests_that_are_named_are_there(page):
             assert re.search(pattern, code_of(file)), (file, name)
 
 
-def test_decisions_that_are_cited_are_there():
+def test_decisions_that_are_cited_exist():
     decisions = set(re.findall(r"^### Decision (\d+): ", PAGES["docs/semantics.md"], re.MULTILINE))
     files = [
         path
