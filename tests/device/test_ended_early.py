@@ -17,7 +17,7 @@ NOT_COMPUTED = r"^a tensor on device .* was not computed: .*; compute it again$"
 
 @pytest.fixture
 def ends(fresh, kp):
-    """Has submissions report what a shader reports that was ended early, from the one with this number on."""
+    """A function: submissions from this number on report what a shader reports whose loop was ended early."""
 
     def from_now_on(*, after=0):
         left = [after]

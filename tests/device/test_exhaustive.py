@@ -1,4 +1,4 @@
-"""What `dmlgpu verify --exhaustive` checks: short types on each driver, and of 32 bits where bits change in kind."""
+"""The checks of `dmlgpu verify --exhaustive`: short types, and types of 32 bits where bits change in kind."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_patterns_are_in_order(device, data_type):
 
 
 @each_type([data_type for data_type in TYPES if data_type.bits <= 16])
-def test_every_pattern_is_there_once(data_type):
+def test_every_pattern_occurs_once(data_type):
     count = 1 << data_type.bits
     (section,) = sections(data_type)
     assert (section.begin, section.count, section.thorough) == (0, count, True)
@@ -74,7 +74,7 @@ def test_rows_are_decided_by_one():
 
 
 @pytest.mark.parametrize(
-    ("section", "taken", "right"),
+    ("section", "chosen", "right"),
     [
         (Section(DataType.FLOAT32, 0x7F800000, 4096, False), "0x00000000 (0.0) at 0", "0x00000001 (1e-45) at 1"),
         (Section(DataType.FLOAT32, 0, 4096, False), "0xFF800000 (-inf) at 0", "0xFF7FFFFF (-3.4028235e+38) at 1"),
@@ -82,8 +82,8 @@ def test_rows_are_decided_by_one():
     ],
     ids=str,
 )
-def test_a_wrong_order_is_found(device, driver, monkeypatch, section, taken, right):
-    """The device itself is made wrong: it looks for the minimum."""
+def test_a_wrong_order_is_found(device, driver, monkeypatch, section, chosen, right):
+    """The device itself computes the minimum."""
     compile_right = Device.compile
 
     def compile_wrong(self, desc, *, kernel=None):
@@ -95,5 +95,5 @@ def test_a_wrong_order_is_found(device, driver, monkeypatch, section, taken, rig
         section.check(device)
     first, second, plan = str(caught.value).split("\n", 2)
     assert first == f"ArgmaxOperatorDesc on device {driver.index}: {driver.name}, driver {driver.driver}:"
-    assert second.startswith(f"it chose {taken}, the reference {right}; ")
+    assert second.startswith(f"it chose {chosen}, the reference {right}; ")
     assert "axis_direction=AxisDirection.INCREASING" in plan

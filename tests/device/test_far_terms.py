@@ -1,6 +1,6 @@
 """Sums of terms that are far apart: what an addition loses comes back at the end, in every kernel that adds floats.
 
-The greatest term is 2^24 times the others, and at the end it is taken away again:
+The greatest term is 2^24 times the others, and the last one is its opposite:
 
     2^14   0 .. 0   2^-10   0 .. 0   2^-10   0 .. 0   ...   2^-10   0 .. 0   -2^14
 
@@ -33,7 +33,7 @@ MAPPED = {
     "GPU-splits": dataclasses.replace(GPU, invocation_loads=75),
 }
 GREAT, SMALL = 2.0**14, 2.0**-10
-# What has the place of 2^14, of 2^-10, and of 0, in the terms of a function.
+# The terms of a function that correspond to 2^14, 2^-10 and 0.
 TERMS = {
     ReduceFunction.SUM: (GREAT, SMALL, 0),
     ReduceFunction.L2: (4096, 1, 0),
@@ -105,7 +105,7 @@ def over_covering_windows(dtype):
 DOMAINS = {"axes": over_axes, "windows": over_windows, "covering-windows": over_covering_windows}
 DTYPES = {"float32": np.float32, "float16": np.float16}
 # Axes are split without these limits, too.
-TAKEN = {
+SETTINGS = {
     (name, mapping, dtype): (domain, limits, DTYPES[dtype])
     for (name, domain), (mapping, limits), dtype in itertools.product(DOMAINS.items(), MAPPED.items(), DTYPES)
     if domain != over_axes or "splits" not in mapping
@@ -114,7 +114,7 @@ TAKEN = {
 
 def params():
     """SwiftShader, which compiles slowly, runs the modules of 32 bits without splits: others add in the same way."""
-    for (name, mapping, dtype), values in TAKEN.items():
+    for (name, mapping, dtype), values in SETTINGS.items():
         marks = [pytest.mark.every_driver] if dtype == "float32" and "splits" not in mapping else []
         yield pytest.param(*values, id=f"{name}-{mapping}-{dtype}", marks=marks)
 
@@ -128,18 +128,18 @@ def test_far_terms_are_added(driver, open_device, domain, limits, dtype):
     for desc, inputs in domain(dtype):
         dmlgpu.verify(desc, *inputs, device=device)
         op = device.compile(desc)
-        got, (expected,) = op(*inputs).astype(np.float64), dmlgpu.reference(desc, *inputs)
-        off = np.abs(got - expected) > info.eps * np.abs(expected) + info.smallest_subnormal
+        result, (expected,) = op(*inputs).astype(np.float64), dmlgpu.reference(desc, *inputs)
+        off = np.abs(result - expected) > info.eps * np.abs(expected) + info.smallest_subnormal
         # A product rounds once for each factor.
         if off.any() and getattr(desc, "function", None) != ReduceFunction.MULTIPLY:
             wrong.append((desc, {dispatch.shader.module for dispatch in op.plan.dispatches}))
     assert wrong == []
 
 
-def test_these_take_every_module_that_adds_or_multiplies_floats():
+def test_every_module_that_adds_or_multiplies_floats_runs():
     modules = {
         dispatch.shader.module
-        for domain, limits, dtype in TAKEN.values()
+        for domain, limits, dtype in SETTINGS.values()
         for desc, _ in domain(dtype)
         for dispatch in lower(desc, limits).dispatches
     }

@@ -108,7 +108,7 @@ def test_shared_memory_is_that_of_threads():
 
 
 class Kompute:
-    """Makes buffers that only exist here, none larger than the device allows, and no more than it allows."""
+    """Buffers without memory, none larger than the device allows."""
 
     def __init__(self, device):
         self.device, self.profile, self.sizes = device, None, []
@@ -130,17 +130,17 @@ def test_buffers_keep_to_the_limits_of_a_device(device, monkeypatch):
     limits, engine = device_limits(device.info), Engine(device.info)
     for plan in plans(limits):
         tensors = map(segment_sizes, (*plan.desc.inputs, *plan.desc.outputs), plan.memory)
-        held = [*map(engine.allocate, (*tensors, *plan.workspace))]
-        slices = [part for segments in held for part in segments.slices]
+        allocated = [*map(engine.allocate, (*tensors, *plan.workspace))]
+        slices = [part for segments in allocated for part in segments.slices]
         assert all(part.offset % device.alignment == 0 for part in slices)
         assert all(part.offset + part.size <= part.buffer.size for part in slices)
-        assert 2 * len(kompute.sizes) <= device.allocation_count  # a staged buffer is there twice
+        assert 2 * len(kompute.sizes) <= device.allocation_count  # a staged buffer is two
 
 
 def lower_of(device, driver):
-    """A driver's device as if it were another one: the lower of every limit, and memory of the other's kind.
+    """A driver's device as if it were another one: the lower of every limit, and its kind of memory.
 
-    The size of a group stays: by it, a device that is opened is recognized. All devices allow more than plans take.
+    The size of a group stays: by it, a device that is opened is recognized. All devices allow more than plans need.
     """
     info = device.info
     least = {

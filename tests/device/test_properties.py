@@ -42,7 +42,7 @@ DATA = strategy(descriptors.data)
 
 @by_kind
 def test_device_equals_reference_in_every_byte(any_device, kind):
-    # The others are planned as these are; functions of REDUCE differ in their accumulators alone.
+    # Others are planned like these two; functions of REDUCE differ only in their accumulators.
     @bounded(50 if kind.name in ("ARGMAX", "MAX_POOLING2") else 2 if kind.name.startswith("REDUCE") else 5)
     @given(strategy(descriptors.operator, kind, (), (), any_device.limits.segment_bytes > 256), DATA)
     def run(desc, data):
@@ -67,7 +67,7 @@ WINDOWS = (((2, 3, 1, 1, 1), (1, 2, 0, 1, 2)), ((1, 2, 1, 0, 1), (2, 2, 1, 1, 1)
 @pytest.mark.parametrize("kind", CANONICAL, ids=lambda kind: kind.name)
 def test_results_do_not_depend_on_where_work_is_split(driver, open_device, kind):
     devices = [open_device(driver.index, limits) for limits in SETTINGS]
-    types = tuple(each for each in (UINT8, FLOAT16, INT64) if each in kind.data_types)
+    types = tuple(data_type for data_type in (UINT8, FLOAT16, INT64) if data_type in kind.data_types)
 
     @bounded(6 if kind.name in ("ARGMAX", "MAX_POOLING2") else 1 if kind.name.startswith("REDUCE") else 2)
     @given(strategy(descriptors.operator, kind, types, WINDOWS, False), DATA)
@@ -92,7 +92,7 @@ def test_descriptors_are_values(kind):
 
 
 def outcome(attempt: Attempt):
-    """What the attempt gives; None after a DescriptorError that says where."""
+    """The result of an attempt; None after a DescriptorError that names the field."""
     result = attempt.outcome()
     if isinstance(result, TensorDesc):
         assert 1 <= result.rank <= 8
