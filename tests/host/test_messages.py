@@ -9,7 +9,7 @@ import pytest
 import dmlgpu
 from dmlgpu import ArgmaxOperatorDesc, MaxPooling2OperatorDesc, ReduceOperatorDesc, TensorDesc, argmax
 from dmlgpu.errors import shown
-from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT16, INT32, INT64, NO_END, UINT8, UINT32, UINT64
+from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT16, INT32, NO_END, UINT8, UINT32, UINT64
 from tests.support.errors import refuses
 
 ROWS = np.zeros((2, 3), np.float32)
@@ -72,7 +72,6 @@ CALLS = {
         },
     ),
     dmlgpu.MaxUnpoolingOperatorDesc.of: ("MaxUnpoolingOperatorDesc", {"output_sizes": (1, 1, 4, 4)}),
-    dmlgpu.LpPooling1OperatorDesc.of: ("LpPooling1OperatorDesc", {"window_size": (2, 2)}),
     dmlgpu.CumulativeSummationOperatorDesc.of: ("CumulativeSummationOperatorDesc", {"input_tensor": ROWS, "axis": 0}),
     dmlgpu.CumulativeProductOperatorDesc: (
         "CumulativeProductOperatorDesc",
@@ -152,15 +151,10 @@ ALONE = {
         ("window_size[0]", [(0, 2)], FROM_1),
         ("start_padding[0]", [(-1, 0)], FROM_0),
         ("end_padding[1]", [(0, 2**32)], FROM_0),
-        ("strides[1]", [(1, 1.5)], "an integer"),
         ("dilations", [1], LIST),
-        ("window_size", [np.array(1)], LIST),
         ("strides", [(1,)], "1 entries ... 2"),
-        ("window_size", [(2, 2, 2)], "3 entries ... 2"),
-        ("start_padding", [()], "0 entries ... 2"),
         ("window_size[0]", [(6, 2)], "dilation 1 ... 6 ... 5"),
         ("start_padding[0]", [(2**32 - 5, 0)], "4294967296 ... at most 4294967295"),
-        ("start_padding[0]", [(2**32 - 1, 0)], "4294967300 ... at most 4294967295"),
         ("end_padding[0]", [(2**32 - 1, 0)], "4294967300 ... at most 4294967295"),
     ],
     MaxPooling2OperatorDesc.of: [("window_size", [None], LIST)],
@@ -174,22 +168,17 @@ ALONE = {
     argmax: [
         ("axis", ["0", 1.0], f"an integer ... {LIST}"),
         ("axis", [True, np.True_], "an integer"),
-        ("axis", [2], "-2 to 1"),
         ("axis", [()], "at least one axis"),
         ("axis", [{0: 1}], LIST),
         ("axis[1]", [(0, True)], "an integer"),
         ("keepdims", [1], "True and False"),
-        ("axis_direction", [FLOAT32], DIRECTIONS),
     ],
-    dmlgpu.argmin: [("axis_direction", [3], DIRECTIONS)],
-    dmlgpu.average_pooling: [("include_padding", [1], "True and False")],
     dmlgpu.lp_pooling: [("p", [0], FROM_1), ("p", [2.5], "an integer")],
     dmlgpu.average_pooling_grad: [
         ("input_sizes", [None], "the sizes of what was pooled"),
         ("input_sizes", [(1, 2, 3)], "3 entries ... 2"),
         ("include_padding", [1], "True and False"),
     ],
-    dmlgpu.max_pooling_grad: [("strides", [(1, 1, 2)], "3 entries ... 2")],
     dmlgpu.max_unpooling: [
         ("output_sizes", [(4, 4, 4, 4)], "4 entries ... 2"),
         ("output_sizes", [None], "the sizes of what was pooled"),
@@ -197,14 +186,11 @@ ALONE = {
     dmlgpu.adaptive_max_pooling: [
         ("output_sizes", [(2, 3), (1, 2), (4, 3)], "divisors of (3, 3)"),
         ("output_sizes", [(3,), (1, 1, 1, 1), ()], "(1, 1, 3, 3) ... (height, width) or (depth, height, width)"),
-        ("output_sizes", [None, "2"], LIST),
         ("output_sizes[1]", [(1, 0)], FROM_1),
-        ("output_sizes[0]", [(1.0, 1)], "an integer"),
     ],
     dmlgpu.roi_pooling: [
         ("pooled_size", [(0, 1), (1, 65536), (-1, 2), (1,), (1, 2, 3)], "a height and a width of 1 to 65535"),
         ("pooled_size", [None, "2", {2, 3}], LIST),
-        ("pooled_size[1]", [(1, 1.5)], "an integer"),
         ("spatial_scale", [0, -1.0, np.inf, np.nan, 1e39, 1e-46, 10**400, True, "1", None], "numbers above 0"),
     ],
     dmlgpu.top_k: [
@@ -221,12 +207,7 @@ ALONE = {
         ("window_size", [{2, 3}], LIST),
         ("window_size", [(2,)], "(1, 1, 3, 3) ... 1-D ... (1, width)"),
         ("window_size", [(2, 2, 2, 2)], "4 entries ... 2 and 3"),
-        ("window_size[0]", [(4, 2)], "dilation 1 ... 4 ... 3"),
         ("strides", [{1, 2}], LIST),
-        ("strides", [(1,)], "1 entries ... 2"),
-        ("strides", [(1, 2, 2)], "3 entries ... 2"),
-        ("strides[0]", [(0, 1)], FROM_1),
-        ("dilations", [(1,)], "1 entries ... 2"),
         ("padding", ["same"], "padding=((0, 1), (0, 1))"),
         ("padding", ["valid"], "leave it out"),
         ("padding", ["reflect", ""], "an integer ... a pair (before, after)"),
@@ -278,10 +259,8 @@ OTHERS = {
     ArgmaxOperatorDesc.of: [
         ({"input_tensor": (dmlgpu.DataType.UINT4, (3,))}, f"input_tensor.data_type: UINT4 ... {SELECTED}")
     ],
-    ReduceOperatorDesc: [({"output_tensor": (UINT32, (1,))}, "output_tensor.data_type: UINT32 ... FLOAT32")],
     ReduceOperatorDesc.of: [
         ({"input_tensor": BOOLS}, f"input_tensor.data_type: UINT8 ... bool ... {FLOATS} ... {TO_FLOAT32}"),
-        ({"input_tensor": (INT32, (3,))}, f"input_tensor.data_type: INT32 ... {FLOATS} ... {TO_FLOAT32} ... rounds"),
     ],
     MaxPooling2OperatorDesc: [
         (
@@ -322,7 +301,6 @@ OTHERS = {
         ({"x": ROWS.astype(complex)}, f"input_tensor.data_type: ... complex128 ... {NUMPY_SELECTED}"),
         ({"x": ROWS[:, :0]}, "k: 1 ... axis 1 ... (2, 0) ... empty"),
         ({"indices_data_type": np.float32}, f"indices_data_type: FLOAT32 ... {INDICES}"),
-        ({"indices_data_type": None}, "indices_data_type: None ... a DataType ... a NumPy type"),
     ],
     dmlgpu.MaxPoolingGradOperatorDesc: [
         (
@@ -339,7 +317,6 @@ OTHERS = {
             {"indices_tensor": (UINT32, (1, 1, 3, 4))},
             "indices_tensor.sizes[3]: 4 ... 3 ... (1, 1, 3, 3), the sizes of input_gradient_tensor",
         ),
-        ({"indices_data_type": INT64}, "indices_tensor.data_type: INT64 ... UINT64, UINT32"),
     ],
     dmlgpu.MaxUnpoolingOperatorDesc: [
         ({"output_tensor": (UINT8, (1, 1, 4, 4))}, "output_tensor.data_type: UINT8 differs ... FLOAT32"),
@@ -357,12 +334,6 @@ OTHERS = {
             {"input_tensor": (FLOAT32, (1, 1, 2, 2)), "output_sizes": (1, 2, 4, 4)},
             "output_tensor.sizes[1]: 2 ... 1 ... (1, 1, 4, 4), the input",
         ),
-    ],
-    dmlgpu.LpPooling1OperatorDesc.of: [
-        (
-            {"input_tensor": (INT32, (1, 1, 4, 4))},
-            f"input_tensor.data_type: INT32 ... {FLOATS} ... {TO_FLOAT32} ... rounds",
-        )
     ],
     dmlgpu.CumulativeProductOperatorDesc: [
         ({"output_tensor": (FLOAT32, (3, 2))}, "output_tensor.sizes[0]: 3 ... 2"),
@@ -387,7 +358,6 @@ OTHERS = {
         ({"x": IMAGE[:, :, :0]}, "input_tensor.sizes: ... (1, 1, 0, 3) ... empty"),
         ({"x": IMAGE[:0], "window_size": (4, 2)}, "window_size[0]: 4 ... dilation 1 ... 4 ... 3"),
         ({"window_size": True}, "window_size[0]: True ... an integer"),
-        ({"padding": -1}, f"padding[0]: -1 ... {FROM_0}"),
         (
             {
                 "x": np.zeros((20, 31), "f4"),
@@ -402,7 +372,6 @@ OTHERS = {
         ({"padding": ((0, 2**32 - 1), 0)}, "padding[0]: 4294967295 ... 4294967298 ... at most 4294967295"),
         ({"padding": 100_000}, "window_size[0]: window 0 ... height ... padding"),
         ({"padding": (0, (2, 0))}, "window_size[1]: window 0 ... width ... padding"),
-        ({"padding": ((0, 2), 0)}, "window_size[0]: window 3 ... height ... padding"),
         ({"window_size": (1, 2, 2), "padding": (1, 0, 0)}, "window_size[0]: window 0 ... depth ... padding"),
         ({"x": ROWS, "padding": (0, 2**31)}, "padding[1]: 2147483648 ... 4294967299 ... at most 4294967295"),
         (
@@ -430,10 +399,6 @@ OTHERS = {
         ({"gradient": PLANES[:, :3, :2]}, f"gradient.shape: 2 ... 3 ... width, {FORMULA}"),
         ({"gradient": PLANES[[0, 0], :3, :3]}, "gradient.shape: (2, 3, 3) ... (1, 4, 4)"),
         ({"gradient": np.zeros((1, 3, 3), "f2")}, "input_gradient_tensor.data_type: FLOAT16 differs ... FLOAT32"),
-        (
-            {"x": PLANES.astype(np.int32), "gradient": np.zeros((1, 3, 3), np.int32)},
-            f"input_tensor.data_type: INT32 ... {FLOATS} ... {TO_FLOAT32} ... rounds",
-        ),
         ({"indices": np.zeros((1, 3, 2), int)}, "indices_tensor.sizes: (1, 3, 2) ... (1, 3, 3) of the gradient"),
         (
             {"indices": np.zeros((1, 3, 3), np.int32)},
