@@ -1,4 +1,4 @@
-"""llvmpipe ends loops without a word after 65,535 iterations: how many it counts for the loads of an invocation."""
+"""llvmpipe silently ends loops after 65,535 iterations. Its count stays below that for the loads of plans."""
 
 import dataclasses
 import random
@@ -21,34 +21,29 @@ from tests.support.limits import LIMITS
 from tests.support.plans import chosen, of_operator
 
 F = dmlgpu.ReduceFunction
-# Iterations for a load, and of the loops that end, at most.
+# At most, a load needs ITERATIONS, and the ends of loops need ENDS more.
 ITERATIONS, ENDS = 3.5, 20
 
 
 @pytest.fixture(scope="module")
 def counter():
     if DRIVERS.get("lavapipe") is None:
-        pytest.fail("the Vulkan driver lavapipe was not found; it is the one that counts iterations")
+        pytest.fail("the Vulkan driver lavapipe, which counts iterations, was not found")
     counter = Counter(device_of(DRIVERS["lavapipe"]).index)
-    if counter.iterations(rows().dispatches[0], 1) < 0:
-        pytest.skip("this llvmpipe ends no loops: that of Mesa 22.3 does")
+    desc = ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (4096, 1024)), axes=(1,))
+    if counter.iterations(lower(desc, Limits(1 << 27, 64, 8, simd_width=8)).dispatches[0], 1) < 0:
+        pytest.skip("this llvmpipe ends no loops; that of Mesa 22.3 does")
     return counter
 
 
 @pytest.fixture(scope="module")
 def infinite():
-    """All elements are infinite: exact sums look at them again."""
+    """A counter with infinite elements, which exact sums load twice."""
     return Counter(device_of(DRIVERS["lavapipe"]).index, 0x7F800000)
 
 
-def rows():
-    """A plan for two cores: 8 rows of 256 vectors for each invocation."""
-    limits = Limits(1 << 27, 64, 8, simd_width=8)
-    return lower(ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (4096, 1024)), axes=(1,)), limits)
-
-
 @pytest.mark.parametrize(
-    ("variant", "sizes", "strides", "axes"),  # of windows the sizes
+    ("variant", "sizes", "strides", "axes"),  # poolings have window sizes as axes
     [
         ("rows", (1 << 14, 1000), (0, 1), (1,)),
         ("columns", (1 << 8, 1000, 16), (0, 16, 1), (1,)),
@@ -61,8 +56,8 @@ def rows():
         ("pool_direct", (1, 1, 900, 80), (0, 0, 0, 2), (33, 40)),
     ],
 )
-def test_elements_that_bins_miss(counter, infinite, variant, sizes, strides, axes):
-    """All outputs have the same elements."""
+def test_exact_sums_that_load_all_elements_twice(counter, infinite, variant, sizes, strides, axes):
+    """All outputs share the same elements."""
     source = TensorDesc(FLOAT32, sizes, strides)
     if variant.startswith("pool"):
         desc = AveragePoolingOperatorDesc.of(source, axes)
@@ -81,8 +76,8 @@ def test_elements_that_bins_miss(counter, infinite, variant, sizes, strides, axe
     [((1, 1, 90, 100), 1 << 11, 1), ((1, 1, 50, 50), 1 << 12, (3, 7)), ((1, 1, 300, 400), 3, 1)],
     ids=["bins", "rows", "splits"],
 )
-def test_bins_of_whole_planes(counter, sizes, regions, size):
-    """All regions are infinite."""
+def test_regions_of_whole_planes(counter, sizes, regions, size):
+    """All regions have infinite corners."""
     counter = Counter(device_of(DRIVERS["lavapipe"]).index, 0, 0xFF800000, 0xFF800000, 0x7F800000, 0x7F800000)
     desc = dmlgpu.RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, sizes), size, roi_count=regions)
     plan = lower(desc, Limits(1 << 27, 64, 4, simd_width=8))
@@ -94,7 +89,7 @@ def test_bins_of_whole_planes(counter, sizes, regions, size):
 
 
 def reversed_strides(sizes, gap):
-    """Those of a tensor whose first dimension is the innermost, with a gap after each: no two dimensions merge."""
+    """Strides with the first dimension innermost, and a gap after each dimension, so that no two merge."""
     strides, step = [], 1
     for size in sizes:
         strides.append(step)
@@ -118,11 +113,11 @@ REDUCTIONS = [
 @pytest.mark.parametrize("rank", [1, 2, 5, 8])
 @pytest.mark.parametrize("axis", ["first", "last"])
 def test_short_outputs_of_every_rank(counter, infinite, rank, axis):
-    """Millions of outputs of a few elements: the loops around these turn as often as those over them."""
+    """Millions of outputs have a few elements, so that loops over outputs are as long as loops over elements."""
     size = round((1 << 22) ** (1 / max(rank - 1, 1)))
     kept = [size + 1, *[size] * (rank - 2)] if rank > 1 else []
     for count in 1, 2, 3, 4, 8, 17:
-        # The reduced axis has stride 1, or the first of the kept ones has.
+        # The reduced axis, or the first kept axis, has stride 1.
         strides = reversed_strides([count, *kept] if axis == "first" else [*kept, count], gap=3)
         strides = [*strides[1:], strides[0]] if axis == "first" else strides
         for function, data_type, exact in REDUCTIONS[(rank + count) % 5 :: 5]:
@@ -136,27 +131,19 @@ def test_short_outputs_of_every_rank(counter, infinite, rank, axis):
 
 
 def check(counter, plan):
-    """Checks the dispatch of every shader of a plan that has the most loads."""
+    """Checks, for every shader of a plan, the dispatch with the most loads."""
     for dispatch in {d.shader: d for d in sorted(plan.dispatches, key=lambda d: d.loads)}.values():
         iterations = counter.iterations(dispatch, plan.limits.group_count)
         assert iterations <= ITERATIONS * dispatch.loads + ENDS, f"{plan.desc}\n{plan.limits}\n{dispatch}"
         assert dispatch.loads <= plan.limits.invocation_loads
 
 
-def test_the_most_loads_turn_no_loop_too_often():
+def test_the_most_loads_stay_within_the_limit_of_llvmpipe():
     assert ITERATIONS * Limits.invocation_loads + ENDS < MOST
 
 
-def test_iterations_are_counted_as_they_are(counter):
-    """Vectors are looked at four by four, the best four again in a loop that counts five; the loop at the end three."""
-    (dispatch,) = rows().dispatches
-    assert dispatch.shader.variant == "rows"
-    assert dispatch.loads == 8 * (1 + 256)
-    assert counter.iterations(dispatch, 8) == 8 * (1 + 65 + 5) + 3 + 3
-
-
-def test_the_counter_sees_the_end(counter):
-    """An eighth of the invocations do not come to the end of what is planned for all."""
+def test_the_counter_finds_loops_that_are_ended(counter):
+    """An eighth of the invocations cannot finish the work of all."""
     limits = Limits(1 << 27, 64, 8, simd_width=8, invocation_loads=1 << 16)
     (dispatch,) = lower(ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (64, 512, 512)), axes=(0, 2)), limits).dispatches
     assert counter.iterations(dispatch, 8) < MOST
@@ -180,10 +167,10 @@ def quantized(channels):
 @pytest.mark.parametrize(
     ("variant", "desc"),
     [
-        # For each line the loops over its two elements end, and that which computes its address.
+        # For each line two loops end: that over its two elements, and that which computes its address.
         ("reduce", ArgmaxOperatorDesc.of(TensorDesc(UINT8, (700, 16368, 2), (0, 3, 1)), axes=(1, 2))),
         ("reduce", ReduceOperatorDesc.of(F.SUM, TensorDesc(FLOAT16, (1 << 24, 3)), axes=(1,))),
-        # Rows that begin anywhere, and one row.
+        # Rows that are not aligned, and one row.
         ("rows", ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (1 << 14, 1001)), axes=(1,))),
         ("rows", ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (1 << 24,)), axes=(0,))),
         # Windows of one element, in rows of one.
@@ -229,8 +216,8 @@ def quantized(channels):
     ],
     ids=str,
 )
-def test_the_longest_loops(counter, variant, desc):
-    """With one core, and as many loads as an invocation may have, or nearly."""
+def test_the_longest_loops_of_each_variant(counter, variant, desc):
+    """With one core, an invocation has almost as many loads as are allowed."""
     kernel = "pool_direct" if variant.startswith("pool_direct") else None
     plan = lower(desc, Limits(1 << 27, 64, 4, simd_width=8), kernel)
     most = max(d.loads for d in plan.dispatches if d.shader.variant == variant)
@@ -260,7 +247,7 @@ def reduction(function, data_type, sizes, axes, strides=None):
     ],
     ids=lambda value: value if isinstance(value, int) else value.summary,
 )
-def test_loops_that_ended_early_once(counter, cores, desc):
+def test_loops_that_once_ended_early(counter, cores, desc):
     check(counter, lower(desc, Limits(1 << 27, 64, 4 * cores, simd_width=8)))
 
 
@@ -274,14 +261,14 @@ def test_plans_of_any_size(counter, seed):
         except dmlgpu.DescriptorError:
             continue  # too much work
         if plan.limits.group_count > 4096:
-            continue  # takes long
+            continue  # slow
         checked += 1
         check(counter, plan)
 
 
 def test_plans_of_every_kernel(counter):
-    """One of each kernel with each accumulator, and with each width."""
-    done = set()
+    """The plans have each kernel with each accumulator, and with each width."""
+    checked = set()
     for cases, limits in (
         (chosen("CPU"), LIMITS["CPU"]),
         (chosen("CPU"), dataclasses.replace(LIMITS["CPU"], gathers=True)),
@@ -293,16 +280,15 @@ def test_plans_of_every_kernel(counter):
             for dispatch in sorted(plan.dispatches, key=lambda dispatch: -dispatch.loads):
                 shader = dispatch.shader
                 keys = {(shader.variant, shader.accumulator), (shader.variant, shader.bits)}
-                if not keys <= done:
+                if not keys <= checked:
                     new.append(dispatch)
-                    done |= keys
+                    checked |= keys
             check(counter, dataclasses.replace(plan, dispatches=tuple(new)))
-    assert len(done) > 150
+    assert len(checked) > 150
 
 
 @pytest.mark.parametrize("cores", [1, 2, 256])
-def test_loops_of_records_keep_to_the_limit(cores):
-    """What a first pass leaves is combined in several levels, where it is much."""
+def test_many_partials_are_combined_in_several_levels(cores):
     limits = Limits(1 << 27, 64, 4 * cores, simd_width=8)
     plan = lower(ArgmaxOperatorDesc.of(TensorDesc(UINT8, (24576, 24576), (1, 24576)), axes=(0, 1)), limits)
     first, *others = [d for d in plan.dispatches if d.shader.variant == "combine"]
@@ -312,7 +298,7 @@ def test_loops_of_records_keep_to_the_limit(cores):
 
 # Loops that are ended
 
-# One SIMD vector of llvmpipe, whose loops may turn as often as they like.
+# Limits of one SIMD vector of llvmpipe, without a limit of loops.
 ONE = Limits(1 << 31, 8, 1, 1 << 30, dispatch_elements=1 << 31, invocation_loads=1 << 28, simd_width=8)
 THREADS = dataclasses.replace(ONE, cooperating=True, least_loads=16)
 PLANE, LINE = (1, 1, 4096, 2048), (1, 1, 1 << 22, 1)
@@ -320,13 +306,13 @@ GAPS = (4096 * 2049, 4096 * 2049, 2049, 1)
 
 
 def too_long():
-    """Plans that have every variant of every kernel, with loops that llvmpipe ends early."""
+    """Plans of every variant of every kernel, with loops that llvmpipe ends early."""
     for limits, function, exact in (ONE, F.MAX, False), (ONE, F.SUM, True), (THREADS, F.SUM, False):
         flags = ExecutionFlags.EXACT_SUMS if exact else ExecutionFlags.NONE
         shapes = ((1 << 22, 3), 1), ((1 << 21, 32), 1), ((1 << 20, 4, 16), 1), ((1 << 19, 6, 17), 1)
         for sizes, axis in shapes:
             yield lower(ReduceOperatorDesc.of(function, TensorDesc(FLOAT32, sizes), (axis,)), limits, flags=flags)
-        # Each output has its elements in two segments.
+        # The elements of each output lie in two segments.
         halves = TensorDesc(FLOAT32, (1 << 21, 2), (1, 1 << 22))
         split = dataclasses.replace(limits, segment_bytes=1 << 24)
         yield lower(ReduceOperatorDesc.of(function, halves, (1,)), split, flags=flags)
@@ -364,7 +350,7 @@ def too_long():
         yield lower(dmlgpu.CumulativeSummationOperatorDesc.of(TensorDesc(FLOAT32, sizes), 0), limits)
 
 
-def test_an_inner_loop_of_the_only_item_is_reported(counter):
+def test_an_ended_inner_loop_of_the_only_item_is_reported(counter):
     limits = dataclasses.replace(ONE, least_loads=1 << 28)
     desc = ReduceOperatorDesc.of(F.SUM, TensorDesc(FLOAT32, (8, 1 << 19), (1, 8)), (1,))
     (dispatch,) = lower(desc, limits, "reduce").dispatches
@@ -372,8 +358,8 @@ def test_an_inner_loop_of_the_only_item_is_reported(counter):
     assert counter.reports(dispatch, 1)
 
 
-def test_what_unpooling_hands_on(counter):
-    """Its writes bind four buffers, and report after `last`."""
+def test_the_last_step_of_unpooling_reports_for_all(counter):
+    """The steps that write bind four buffers, and have no status."""
     plan = lower(dmlgpu.MaxUnpoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 8, 8)), (16, 16)), ONE)
     *_, writes, again, last = plan.dispatches
     assert (writes.has_status, again.has_status, last.has_status) == (False, False, True)
@@ -382,13 +368,13 @@ def test_what_unpooling_hands_on(counter):
 
 
 def test_every_kernel_reports_a_loop_that_is_ended(counter):
-    """And reports none that is not."""
+    """No kernel reports a complete loop."""
     reporting = set()
     for plan in too_long():
         for dispatch in {d.shader: d for d in sorted(plan.dispatches, key=lambda d: d.loads)}.values():
             constants = dispatch.shader.constants
             if constants.get("reports") or constants.get("checked") or constants.get("write") == Write.AGAIN:
-                continue  # has work only where another dispatch says so
+                continue  # another dispatch decides whether it has work
             ended = counter.iterations(dispatch, 1) >= MOST - 1
             assert counter.reports(dispatch, 1) == ended, dispatch
             reporting |= {dispatch.shader.variant} if ended else set()
@@ -396,8 +382,8 @@ def test_every_kernel_reports_a_loop_that_is_ended(counter):
 
 
 @pytest.mark.parametrize("kernel", ["reduce", "columns", "combine"])
-def test_a_driver_that_counts_each_loop_by_itself_is_reported(kernel):
-    """An invocation has four items; of its other loops none iterates more than twice."""
+def test_a_driver_that_counts_each_loop_separately_is_reported(kernel):
+    """An invocation has four items, and its other loops iterate at most twice."""
     limits = Limits(1 << 27, 64, 1)
     if kernel == "combine":
         desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (256, 2), [1], output_strides=(2, 1))
