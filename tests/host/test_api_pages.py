@@ -1,4 +1,4 @@
-"""docs/api has every public name. `make docs` fails where a name that stands there does not exist."""
+"""docs/api has every public name. `make docs` fails if a name in it does not exist."""
 
 import re
 
@@ -6,15 +6,15 @@ import dmlgpu
 from dmlgpu import interop
 from tests.support.pages import PAGES
 
-# What users get from public names, and do not import.
+# Classes of results, which users do not import.
 RESULTS = {"dmlgpu.runtime.profile.Event", "dmlgpu.runtime.profile.Memory"}
 MODULES = {f"dmlgpu.interop.{name}" for name in interop.__all__}
 
 
-def test_every_public_name_has_its_place():
+def test_every_public_name_has_an_entry():
     pages = [text for page, text in PAGES.items() if page.startswith("docs/api/")]
-    found = [name for text in pages for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)]
+    names = [name for text in pages for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)]
     # `dmlgpu.reference` is the function of the package of the same name.
-    found = ["dmlgpu.reference" if name == "dmlgpu.reference.reference" else name for name in found]
+    names = ["dmlgpu.reference" if name == "dmlgpu.reference.reference" else name for name in names]
     public = {f"dmlgpu.{name}" for name in [*dmlgpu.__all__, "max", "min", "sum"]} - {"dmlgpu.interop"}
-    assert sorted(found) == sorted(public | MODULES | RESULTS)
+    assert sorted(names) == sorted(public | MODULES | RESULTS)

@@ -1,14 +1,14 @@
-"""Barriers between what the invocations of a workgroup write to shared memory and what they read there.
+"""Barriers between stores and loads of shared memory by the invocations of a workgroup.
 
-Drivers that run on the CPU may run invocations in an order that hides a missing barrier. So it is looked for in the
-modules that are shipped, on every path, loops included, whether they are unrolled or not:
+Drivers of CPUs may run invocations in an order that hides a missing barrier. So these tests search every path of the
+shipped modules, including loops:
 
-- Between a store and a load that may come after it there is a barrier: invocations load what others stored.
-- Between a load and a store that may come after it there is a barrier, too: others may not have loaded it yet. But an
-  invocation that has to load before it stores, whatever the path, may store at once: of two halves one loads what the
-  other has, and stores where none loads before the next barrier.
+- Between a store and a later load there is a barrier, because invocations load what others stored.
+- Between a load and a later store there is a barrier, because others may not have loaded yet. Exempt are invocations
+  that on every path load before they store: one half of them loads the elements of the other half, and stores where
+  no invocation loads before the next barrier.
 
-Which elements are loaded and stored is not looked at: `test_mappings.py` has the results.
+The tests ignore which elements are loaded and stored; `test_mappings.py` compares results.
 """
 
 import dataclasses
@@ -24,15 +24,15 @@ MODULES = [module for module in spirv.layouts() if "_cooperating_" in module or 
 
 @dataclasses.dataclass(eq=False)
 class Point:
-    """A point of a module's flow, and those that may come next."""
+    """A point of a module's flow, and the points that may follow."""
 
     kind: str = ""
-    """`load` or `store` of shared memory, `barrier`, or nothing of these."""
+    """`load` or `store` of shared memory, `barrier`, or empty."""
     nexts: list["Point"] = dataclasses.field(default_factory=list)
 
 
 class Flow:
-    """The points of a module in any order, the first one first; functions are expanded where they are called."""
+    """The points of a module, beginning with the first; called functions are expanded."""
 
     def __init__(self, module: str) -> None:
         listed = instructions(module)
@@ -47,7 +47,7 @@ class Flow:
         self._expand(main, Point())
 
     def _expand(self, function: str, behind: Point) -> Point:
-        """Where a function begins; it ends at a point of who calls it."""
+        """The first point of a function, whose end leads to a point of its caller."""
         body = self._functions[function]
         points = [Point(self._kind(line)) for line in body]
         self.points += points
@@ -65,7 +65,7 @@ class Flow:
 
     def _kind(self, line: Instruction) -> str:
         if line.name == "ControlBarrier":
-            # One that orders shared memory: scope Workgroup, semantics AcquireRelease | WorkgroupMemory.
+            # It orders shared memory with scope Workgroup and semantics AcquireRelease | WorkgroupMemory.
             execution, memory, semantics = (int(self._constants[operand]) for operand in line.operands)
             return "barrier" if (execution, memory) == (2, 2) and semantics & 0x108 == 0x108 else ""
         if not self._shared & set(line.operands) or line.name in ("AccessChain", "InBoundsAccessChain", "EntryPoint"):
@@ -73,21 +73,21 @@ class Flow:
         return {"Load": "load", "Store": "store"}[line.name]
 
     def reached(self, begin: Point, stops: Collection[Point]) -> set[Point]:
-        """The points that may come after one without another in between that stops."""
-        found: set[Point] = set()
+        """The points that may follow a point, up to points that stop the search."""
+        points: set[Point] = set()
         waiting = list(begin.nexts)
         while waiting:
             point = waiting.pop()
-            if point not in found:
-                found.add(point)
+            if point not in points:
+                points.add(point)
                 waiting += [] if point in stops else point.nexts
-        return found
+        return points
 
     def of(self, *kinds: str) -> set[Point]:
         return {point for point in self.points if point.kind in kinds}
 
     def races(self, without: Collection[Point] = ()) -> Iterator[tuple[Point, Point]]:
-        """Accesses between which a barrier is missing, in their order; as if some barriers were not there."""
+        """Ordered pairs of accesses that lack a barrier between them, if some barriers are ignored."""
         barriers = self.of("barrier") - set(without)
         for access in self.of("load", "store"):
             others = self.reached(access, barriers) & self.of("load", "store") - self.of(access.kind)
@@ -97,13 +97,13 @@ class Flow:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_barriers_stand_between_writes_and_reads(module):
+def test_barriers_are_between_stores_and_loads(module):
     flow = Flow(module)
     assert flow.of("load")
     assert flow.of("store")
     assert not list(flow.races())
     for barrier in flow.of("barrier"):
-        assert list(flow.races(without=[barrier])), "a barrier that is not needed, or a race that is not found"
+        assert list(flow.races(without=[barrier])), "a needless barrier"
 
 
 def test_other_modules_have_no_shared_memory():

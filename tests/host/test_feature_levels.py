@@ -1,4 +1,4 @@
-"""The least feature level of DirectML that has an operator with the types of a descriptor."""
+"""The lowest feature level of DirectML that supports an operator with the types of a descriptor."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def test_the_first_level_has_the_first_type_of_each_operator(operator):
     assert feature_level(replace(desc, **changed)) == first
 
 
-def test_what_is_no_operator_has_no_level():
+def test_a_tensor_has_no_level():
     with pytest.raises(TypeError, match=r"^TensorDesc\(.*\) is not an operator descriptor$"):
         feature_level(TensorDesc(FLOAT32, PLANE))
 
@@ -45,7 +45,7 @@ def max_pooling(data_type, index_type):
         (ReduceOperatorDesc.of(ReduceFunction.ARGMAX, TensorDesc(FLOAT32, (3, 4)), output_data_type=INT64), "3_0"),
         (ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(UINT64, (3, 4))), "5_0"),
         (dmlgpu.MaxPoolingOperatorDesc.of(TensorDesc(FLOAT16, PLANE), (2, 2)), "1_0"),
-        # The values came with another level than the indices.
+        # Values and indices have different levels.
         (max_pooling(FLOAT32, None), "2_1"),
         (max_pooling(INT8, UINT32), "3_0"),
         (max_pooling(UINT8, UINT64), "5_0"),
@@ -56,5 +56,5 @@ def max_pooling(data_type, index_type):
     ],
     ids=str,
 )
-def test_levels(desc, level):
+def test_the_level_is_the_lowest_with_all_types(desc, level):
     assert feature_level(desc) == level

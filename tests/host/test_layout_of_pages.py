@@ -1,4 +1,4 @@
-"""What can be seen of pages without a browser; how the site looks, only looking says."""
+"""The layout of pages, as far as it is visible without a browser."""
 
 import json
 import re
@@ -12,7 +12,7 @@ CELLS = json.loads((ROOT / "docs" / "tour.ipynb").read_text(encoding="utf-8"))["
 CODE = {"docs/tour.ipynb": ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "code"]} | {
     page: re.findall(r"^ *```\w*\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL) for page, text in PAGES.items()
 }
-# Without code.
+# Pages without code.
 PROSE = {page: re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL) for page, text in PAGES.items()}
 
 
@@ -29,7 +29,7 @@ def test_columns_have_headers(page):
 
 
 @pytest.mark.parametrize("page", PROSE)
-def test_links_and_pictures_have_words(page):
+def test_links_and_pictures_have_descriptions(page):
     texts = re.findall(r"\[([^\[\]]*)\]\(", PROSE[page])
     assert [text for text in texts if not re.search(r"[a-z]{2}", text, re.IGNORECASE) or "://" in text] == []
     assert {"here", "link", "this"}.isdisjoint(text.lower() for text in texts)

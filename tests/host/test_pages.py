@@ -1,4 +1,4 @@
-"""Pages in docs say of speed what the tables of the command line say."""
+"""The tables of speed in docs have the cases and columns of the command line."""
 
 import re
 from pathlib import Path
@@ -10,10 +10,10 @@ from benchmarks.report import DASH
 from benchmarks.results import BATCH, CALL, FIRST_CALL, KERNEL, OTHERS, in_batches
 from tests.support.processes import ROOT
 
-# These have pages of their own.
+# Cases with separate pages.
 TOP_K = [case for case in CASES if case.id.startswith("top-k-")]
 CUMULATIVE = [case for case in CASES if case.id.startswith("cumulative-")]
-# What docs/compared.md sums up, by the names of cases.
+# The rows of docs/compared.md, with patterns of the names of cases.
 SUMMARY = {
     "argmax over one axis": r"argmax-(4096x1024-(last|first)|segmentation|2\^20x8|8x2\^20|65536x33)",
     "argmax of all elements": "argmax-4096x1024-all",
@@ -31,14 +31,14 @@ SUMMARY = {
 
 
 def table(page: Path, first: str) -> tuple[list[str], dict[str, dict[str, str]]]:
-    """The columns and the rows of a page's table with this first column."""
+    """The columns and the rows of the table whose first column has this name."""
     lines = page.read_text(encoding="utf-8").split(f"| {first} |", 1)[1].split("\n\n")[0].splitlines()
     columns, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
     return columns, {name: dict(zip(columns, cells, strict=True)) for name, *cells in rows}
 
 
 @pytest.mark.parametrize("driver", ["llvmpipe-25", "llvmpipe", "swiftshader"])
-def test_tables_of_drivers_have_every_case_and_the_columns_of_today(driver):
+def test_tables_of_drivers_have_every_case_and_all_columns(driver):
     columns, rows = table(ROOT / "docs" / "performance" / f"{driver}.md", "case")
     others = [name for other in OTHERS for name in (other, in_batches(other)) if name in columns]
     assert columns == [KERNEL, "spread", "GB/s", CALL, FIRST_CALL, BATCH, *others]
@@ -50,7 +50,7 @@ def test_tables_of_operators_have_their_cases(page, cases):
     assert list(table(ROOT / "docs" / "performance" / f"{page}.md", "case")[1]) == [case.id for case in cases]
 
 
-def test_compared_sums_up_the_reference():
+def test_compared_summarizes_the_table_of_the_reference():
     _, rows = table(ROOT / "docs" / "performance" / "llvmpipe-25.md", "case")
     libraries = "numpy", "torch", "onnxruntime"
     expected = {}

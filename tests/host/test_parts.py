@@ -1,4 +1,4 @@
-"""How problems are cut into parts: each element of each output lies in one part, in the segment that it is bound to."""
+"""Problems are cut into parts: each element of each output lies in one part, whose segment is bound."""
 
 import itertools
 import math
@@ -19,12 +19,12 @@ from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT64, UINT8, arg_desc, pool_
 from tests.support.plans import check
 
 SMALL = Limits(256, group_size=4, group_count=4, dispatch_count=1 << 20)
-# With memory for many partials.
+# Limits with memory for many partials.
 ROOMY = replace(SMALL, segment_bytes=1 << 16)
 
 
 def kernels_of(desc, segments, limits=SMALL):
-    """The kernels that can compute parts of an operator whose tensors have segments of so many elements."""
+    """The kernels that can compute parts of an operator, whose segments have this number of elements."""
     for problem in problems_of(desc.canonical()):
         placed = problem.in_memory(lambda of: segments)
         for kind in KERNELS[type(problem.domain)]:
@@ -42,7 +42,7 @@ def parts_by_outputs(kernel):
 
 
 def elements_of(kernel, output):
-    """(number as in `Part.elements`, address) of each element of an output in the first source."""
+    """For each element of an output, its number, as in `Part.elements`, and its address in the first source."""
     domain, source = kernel.problem.domain, kernel.source
     if isinstance(domain, Axes):
         sizes = [dim.size for dim in domain.kept]
@@ -114,13 +114,13 @@ def test_each_element_lies_in_one_part(name, segment):
             end = outputs.stop
             assert {part.outputs for part in parts} == {outputs}
             assert len({part.segments for part in parts}) == len(parts)
-            # After an end that the tensors or the partials asked for, parts soon begin well again.
+            # After an unaligned end, which tensors or partials require, parts soon begin aligned again.
             assert outputs.start % kernel.rules.step == 0 or end <= kernel.rules.next(outputs.start)
             for output in outputs:
                 for number, address in elements_of(kernel, output):
-                    here = [part for part in parts if part.segments[0] == address // segment]
-                    assert here
-                    assert number is None or all(number in part.elements for part in here)
+                    bound = [part for part in parts if part.segments[0] == address // segment]
+                    assert bound
+                    assert number is None or all(number in part.elements for part in bound)
             check_whole(kernel, parts, segment)
             if parts[0].writes_outputs:
                 assert len(parts) == 1
@@ -129,7 +129,7 @@ def test_each_element_lies_in_one_part(name, segment):
 
 
 def check_whole(kernel, parts, segment):
-    """The elements of every output of a whole part are in its segment; a kernel computes each part."""
+    """Checks that a whole part has all elements of its segment, and that some kernel computes each part."""
     for part in parts:
         for output in part.outputs if part.whole and isinstance(kernel.problem.domain, Axes) else ():
             numbers = [number for number, at in elements_of(kernel, output) if at // segment == part.segments[0]]
@@ -137,7 +137,7 @@ def check_whole(kernel, parts, segment):
         assert any(not kernel.why_not(part) for kernel in (kernel, *kernel.others))
 
 
-def test_maxima_in_several_segments_are_cut_where_gradients_are_in_one():
+def test_maxima_in_several_segments_are_cut_though_gradients_are_in_one():
     *_, problem = problems_of(OPERATORS["maxima"].canonical())
     placed = problem.in_memory(lambda of: 40 if of is problem.sources[1] else 1 << 20)
     ranges = list(parts_by_outputs(PoolBackward(placed, ROOMY)))
@@ -150,7 +150,7 @@ def test_an_argmax_of_one_segment_is_one_part():
     assert list(parts_by_outputs(kernel)) == [[Part(range(8), range(100), 100, (0,), whole=True, writes_outputs=True)]]
 
 
-def test_rows_of_three_segments_are_three_parts_where_segments_end_with_rows():
+def test_rows_of_three_segments_are_three_parts_if_segments_end_with_rows():
     desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (12, 100), [1])
     rows = next(kernels_of(desc, 500))
     assert [[(part.outputs, part.segments) for part in parts] for parts in parts_by_outputs(rows)] == [
@@ -158,7 +158,7 @@ def test_rows_of_three_segments_are_three_parts_where_segments_end_with_rows():
         [(range(5, 10), (1,))],
         [(range(10, 12), (2,))],
     ]
-    # Otherwise an output in two segments is a separate range.
+    # If they do not, an output in two segments is a separate range.
     outputs = [(parts[0].outputs, len(parts)) for parts in parts_by_outputs(next(kernels_of(desc, 520)))]
     assert outputs == [(range(5), 1), (range(5, 6), 2), (range(6, 10), 1), (range(10, 11), 2), (range(11, 12), 1)]
 
@@ -174,8 +174,8 @@ def test_columns_of_segments_that_end_with_rows_are_one_range():
     ]
 
 
-def test_outputs_that_go_back_and_forth_between_segments_are_one_range():
-    """Each run of them in one segment is short."""
+def test_outputs_that_alternate_between_segments_share_ranges():
+    """Few adjacent outputs lie in the same segment."""
     source = TensorDesc(FLOAT32, (512, 2, 3), (3, 1600, 1))
     kernel = next(kernels_of(dmlgpu.ReduceOperatorDesc.of(dmlgpu.ReduceFunction.SUM, source, (2,)), 1600, ROOMY))
     assert not kernel.rules.ascending
@@ -183,8 +183,8 @@ def test_outputs_that_go_back_and_forth_between_segments_are_one_range():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_lies_in_a_segment(seed):
-    """For elements of two outputs, and all between them, step by step."""
+def test_an_extent_knows_its_steps_in_a_segment(seed):
+    """The elements are those of two outputs, and of all outputs between these."""
     rng = random.Random(seed)
     low, reach, apart = rng.randrange(50), rng.randrange(20), rng.randrange(30)
     stride, steps, size = rng.randrange(1, 40), rng.randrange(1, 9), rng.randrange(10, 100)
@@ -201,13 +201,13 @@ def test_what_lies_in_a_segment(seed):
         assert list(of_all[::2]) == [2 * i for i in range(steps) if inside[i]]
 
 
-def test_steps_without_a_stride_may_lie_anywhere():
+def test_steps_without_a_stride_lie_in_all_segments_of_the_extent():
     extent = Extent(0, 150, range(7), step_elements=3)
     assert extent.within(1, 100) == (range(21), range(0))
     assert extent.within(0, 200) == (range(21), range(21))
 
 
-def test_a_part_has_so_few_outputs_that_no_counter_of_a_shader_wraps_around():
+def test_a_part_has_at_most_2_to_the_31_outputs():
     limits = Limits((1 << 32) - 256, 1 << 10, 1 << 16, dispatch_elements=1 << 40, invocation_loads=1 << 30)
     (kernel, *_) = kernels_of(arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1, 1), [1]), 2**32, limits)
     assert [len(parts[0].outputs) for parts in parts_by_outputs(kernel)] == [1 << 31, (1 << 31) - 1]
@@ -224,7 +224,7 @@ def test_parts_are_cut_between_splits():
     ]
 
 
-def test_where_parts_end():
+def test_parts_end_at_multiples_of_a_step_if_possible():
     rules = Rules(100, 100, (Tiling(1, 1, 1),), 1, True, step=10)
     assert [rules.end(*ends) for ends in ((0, 35), (30, 35), (32, 45), (0, 30))] == [30, 35, 40, 30]
     assert [rules.next(begin) for begin in (0, 9, 10)] == [10, 10, 20]
@@ -235,16 +235,16 @@ def test_where_parts_end():
     [
         # Rows longer than a segment: each is a separate range.
         (arg_desc(ArgmaxOperatorDesc, UINT8, (3, 3333), [1]), Limits(1024, 4, 4)),
-        # Odd planes: another batch entry may begin inside of a word.
+        # With odd planes, a batch entry may begin within a word.
         (
             MaxPooling2OperatorDesc.of(
                 TensorDesc(FLOAT16, (4, 3, 25, 82), (6299, 2080, 83, 1)), (5, 5), strides=(2, 2)
             ),
             Limits(4096, 4, 4),
         ),
-        # More elements than a dispatch should have, in several segments.
+        # More elements than a dispatch may have, in several segments.
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 5000), [1]), Limits(1024, 4, 4, dispatch_elements=512)),
-        # A slab that is too large for a dispatch of the kernel that computes the rest.
+        # A slab that is too large for a dispatch of the kernel that computes the other parts.
         (
             dmlgpu.MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 2, 60, 60)), (3, 3), strides=(2, 2)),
             Limits(2048, 4, 4, invocation_loads=150),
@@ -253,7 +253,7 @@ def test_where_parts_end():
             MaxPooling2OperatorDesc.of(TensorDesc(FLOAT32, (2, 1, 61, 110), (6800, 1, 1, 61)), (1, 1)),
             Limits(2560, 4, 4),
         ),
-        # Rows that no window covers, more than a dispatch has, and windows in several segments.
+        # More rows without a window than a dispatch has, and windows in several segments.
         (
             AveragePoolingGradOperatorDesc.of(
                 TensorDesc(FLOAT32, (1, 1, 20, 100)), (2000, 100), (1, 1), strides=(100, 1)

@@ -1,8 +1,8 @@
-"""What Vulkan leaves to drivers does not take sums out of their bounds: drivers that round as they like, simulated.
+"""Sums keep to their bounds with all arithmetic that Vulkan allows, in simulated drivers.
 
-The modules that are shipped run here (`symbolic.py`) with additions, subtractions and multiplications that round to
-zero, up, down, or now so and now so; with denormals or without; with quotients that are 2.5 units in the last place
-off, and roots 4.5, which is as much as Vulkan allows.
+The shipped modules run here (`symbolic.py`) with additions, subtractions and multiplications that round to zero, up,
+down, or at random up and down; with or without denormals; and with the largest errors that Vulkan allows, 2.5 units in
+the last place of quotients and 4.5 of roots.
 """
 
 import math
@@ -23,14 +23,14 @@ from dmlgpu.lowering.plan import Role
 from dmlgpu.testing.cases import UINT8, quantized_desc
 from tests.support.symbolic import ways
 
-# One invocation, which does all; an input has several segments, and their partials are combined.
+# One invocation. An input has several segments, whose partials are combined.
 LIMITS = Limits(segment_bytes=256, group_size=1, group_count=1, simd_width=1)
 COUNT = 150
-LEAST, LARGEST = 2.0**-126, float(np.finfo(np.float32).max)  # of those that are not denormal
+LEAST, LARGEST = 2.0**-126, float(np.finfo(np.float32).max)  # the normal numbers
 
 
 class Driver:
-    """Instructions with floats, on words: each as wrong as Vulkan allows."""
+    """Instructions with floats, on words, with the largest errors that Vulkan allows."""
 
     def __init__(self, rounding, flushes):
         self.rounding, self.flushes, self.random = rounding, flushes, random.Random(0)
@@ -49,7 +49,7 @@ class Driver:
 
     @property
     def floats(self):
-        """By their names, as `ways` takes them."""
+        """The instructions by their names, for `ways`."""
         return {
             **{name: lambda *a, do=do: self.word(do(*map(self.number, a))) for name, do in self.instructions.items()},
             **{name: lambda *a, do=do: z3.BoolVal(do(*map(self.number, a))) for name, do in self.comparisons.items()},
@@ -64,12 +64,12 @@ class Driver:
         return value if math.isinf(value) else Fraction(0 if self.flushes and abs(value) < LEAST else value)
 
     def word(self, value):
-        """The word of a number that is a float, or that will be flushed."""
+        """The word of a float; a denormal number becomes 0 if the driver flushes."""
         value = 0 if self.flushes and abs(value) < LEAST else value
         return z3.BitVecVal(int.from_bytes(struct.pack("<f", value), "little"), 32)
 
     def neighbours(self, exact):
-        """The greatest float that is not above a number, and the least that is not below."""
+        """The greatest float that is at most a number, and the least one that is at least the number."""
         near = np.float32(exact)
         with np.errstate(over="ignore"):
             low, high = (np.nextafter(near, np.float32(to)) for to in (-np.inf, np.inf))
@@ -83,7 +83,7 @@ class Driver:
         return {"up": high, "down": low, "zero": low if exact > 0 else high}[rounding]
 
     def off(self, exact, units):
-        """The float that is the farthest off, by so many units in the last place at most."""
+        """The float with the largest error, up to these units in the last place."""
         most = Fraction(units) * Fraction(float(np.spacing(np.float32(abs(exact)))))
         low, high = self.neighbours(exact - most)[1], self.neighbours(exact + most)[0]
         return Fraction(float(self.random.choice((low, high))))
@@ -95,7 +95,7 @@ def words_of(array):
 
 
 def computed(desc, x, driver):
-    """The output of a descriptor on a driver."""
+    """The output of an operator on a driver."""
     plan = lower(desc, LIMITS)
     words, segment = words_of(x), LIMITS.segment_bytes // 4
     memory = {Role.OUTPUT: [z3.BitVecVal(0, 32)], Role.PARTIALS: [z3.BitVecVal(0, 32)] * (plan.partial_bytes // 4)}
@@ -123,7 +123,7 @@ def elements(kind, dtype):
 F = ReduceFunction
 
 
-# An average is a sum that is divided.
+# AVERAGE includes a sum.
 @pytest.mark.parametrize("function", [F.AVERAGE, F.L2, F.LOG_SUM_EXP], ids=lambda function: function.name)
 @pytest.mark.parametrize(
     ("rounding", "dtype"),
@@ -138,8 +138,8 @@ def test_any_rounding_keeps_to_the_bounds(rounding, function, dtype):
 
 
 @pytest.mark.parametrize("rounding", ["down", "any"])
-def test_any_rounding_gives_the_same_averages(rounding):
-    """Averages of three bytes: halfway between two integers, next to it, and next to an integer."""
+def test_averages_of_bytes_are_the_same_with_any_rounding(rounding):
+    """Averages of three bytes lie halfway between two integers, or next to such a number, or next to an integer."""
     ratio = np.float32([0.5, 1 / 3, 1.5, 2.0**-7, 3])
     for scale in (ratio, np.nextafter(ratio, np.float32(0)), np.nextafter(ratio, np.float32(9))):
         sizes = (1, len(scale), 1, 1)

@@ -1,4 +1,4 @@
-"""docs/settings.md has the environment variables that the sources read, no more and no fewer."""
+"""docs/settings.md has exactly the environment variables that the sources read."""
 
 import re
 
@@ -12,7 +12,7 @@ def variables(*folders):
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     assert files
     text = "".join(path.read_text(encoding="utf-8") for path in files)
-    # What is looked up: as an argument, in `os.environ`, or in a table of names.
+    # Names in quotes: arguments, keys of `os.environ`, or entries of tables.
     return set(re.findall(r'"(DMLGPU_[A-Z_]*[A-Z])"', text))
 
 

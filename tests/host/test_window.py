@@ -1,4 +1,4 @@
-"""The arithmetic of windows, against lists of the places that they have."""
+"""The arithmetic of windows against lists of their places."""
 
 import itertools
 
@@ -29,11 +29,11 @@ def places(window: Window) -> list[range]:
 
 
 def inside(window: Window, row: range) -> list[int]:
-    """Those of a window's places that hold an element."""
+    """The places of a window that hold an element."""
     return [place for place in row if 0 <= place < window.size]
 
 
-def test_extents_and_counts():
+def test_extents_and_counts_are_those_of_the_places():
     for window in WINDOWS:
         (*_, last), behind = places(window), window.size + window.end_padding
         assert all(len(row) == window.window_size for row in places(window))
@@ -49,7 +49,7 @@ def test_extents_and_counts():
         )
 
 
-def test_elements_of_some_windows():
+def test_a_part_of_the_windows_has_their_elements():
     for window in WINDOWS:
         assert all(len(inside(window, row)) <= window.inside for row in places(window))
         if window.first_empty(window.output_size) is not None:
@@ -61,7 +61,7 @@ def test_elements_of_some_windows():
             assert [[first + place for place in inside(part, row)] for row in places(part)] == held
 
 
-def test_windows_over_elements():
+def test_windows_that_cover_elements_are_known():
     for window in WINDOWS:
         spans = [range(row[0], row[-1] + 1) for row in places(window)]
         over = [{i for i, span in enumerate(spans) if place in span} for place in range(window.size)]
@@ -69,7 +69,7 @@ def test_windows_over_elements():
         for first, last in itertools.combinations_with_replacement(range(window.size), 2):
             low, high = window.covering(first, last)
             held = set().union(*over[first : last + 1])
-            # Between two windows there may be elements without any.
+            # Elements between two windows may lie in none.
             assert held <= set(range(low, high + 1))
             assert not held or (low, high) == (min(held), max(held))
         gradient = window.transposed
@@ -79,7 +79,7 @@ def test_windows_over_elements():
 
 
 @pytest.mark.parametrize("padding", [False, True])
-def test_counted_places(padding):
+def test_averages_count_the_padding_or_only_the_input(padding):
     for window in WINDOWS:
         begin, end = window.counted(padding)
         before, behind = padding * window.start_padding, padding * window.end_padding

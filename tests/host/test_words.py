@@ -1,4 +1,4 @@
-"""Former words of the project, each replaced by a word of the field: none of them comes back."""
+"""No file has a former word of the project that a word of the field has replaced."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.processes import ROOT
 
-# Former words, as regular expressions, and those that replaced them.
+# Former words, as regular expressions, with their replacements.
 FORMER = {
     r"obstacle|drawback": "why_impossible, why_slow",
     r"granule": "range alignment",
@@ -16,7 +16,7 @@ FORMER = {
     r"order_?keys?|order keys?": "radix key",
     r"\b(pool|windows|sweep|gather).comp": "pool_direct.comp, pool_small.comp, pool_separable.comp, pool_backward.comp",
     r"record_(words|count|type)|records_(bytes|base)": "state_words, ...",
-    # A state is what an accumulator has in registers.
+    # A state is in the registers of an accumulator.
     r"to_states|role\.states|states_(base|before|of)|state_(bytes|count|type)|(leaves?|writes?) states": "partials",
     r"loop_iterations": "invocation_loads",
     r"(\w+_)?in_place": "without_partials, OUTPUTS_ONLY",
