@@ -150,12 +150,31 @@ def test_the_counter_finds_loops_that_are_ended(counter):
     assert counter.iterations(dispatch, 1) >= MOST - 1
 
 
-def grad(kind, data_type, sizes, window, strides=(1, 1)):
-    x = TensorDesc(data_type, sizes)
-    if kind is dmlgpu.MaxPoolingGradOperatorDesc:
+MAXIMA, SHARES = dmlgpu.MaxPoolingGradOperatorDesc, dmlgpu.AveragePoolingGradOperatorDesc
+
+
+def grad(kind, sizes, window, strides=(1, 1)):
+    x = TensorDesc(FLOAT32, sizes)
+    if kind is MAXIMA:
         return kind.of(x, window, strides=strides)
     pooled = AveragePoolingOperatorDesc.of(x, window, strides=strides)
     return kind.of(pooled.output_tensor, sizes, window, strides=strides)
+
+
+def average(sizes, window):
+    return AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, sizes), window)
+
+
+def lp(window, p):
+    return dmlgpu.LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), window, p=p)
+
+
+def top_k(data_type, sizes, k):
+    return dmlgpu.TopKOperatorDesc.of(TensorDesc(data_type, sizes), k)
+
+
+def unpooling(strides=None):
+    return dmlgpu.MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096), strides), (4096, 4096))
 
 
 def quantized(channels):
@@ -175,40 +194,25 @@ def quantized(channels):
         ("rows", ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (1 << 24,)), axes=(0,))),
         # Windows of one element, in rows of one.
         ("pool_direct", pool_desc(UINT8, (1, 1, 1 << 23, 1), (1, 1), (2, 1))),
-        ("pool_direct", dmlgpu.LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 40), p=2**31)),
-        ("pool_direct_splits", AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2048, 2048)), (2000, 2000))),
-        ("pool_small", dmlgpu.LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 2), p=3)),
+        ("pool_direct", lp((2, 40), p=2**31)),
+        ("pool_direct_splits", average((1, 1, 2048, 2048), (2000, 2000))),
+        ("pool_small", lp((2, 2), p=3)),
         ("pool_separable_rows", pool_desc(FLOAT32, (1, 4, 512, 512), (33, 33))),
-        (
-            "pool_separable_rows",
-            dmlgpu.LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 40), p=2**31),
-        ),
-        ("pool_separable_columns", AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2048, 2048)), (2000, 9))),
-        (
-            "pool_separable_rows_shares",
-            grad(dmlgpu.AveragePoolingGradOperatorDesc, FLOAT32, (1, 4, 2048, 512), (33, 33)),
-        ),
-        ("pool_backward_small_maxima", grad(dmlgpu.MaxPoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 23, 1), (1, 1))),
-        (
-            "pool_backward_small_shares",
-            grad(dmlgpu.AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1)),
-        ),
-        # Strides of 9 are too long for these.
-        ("pool_backward_maxima", grad(dmlgpu.MaxPoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 23, 1), (1, 1), (9, 1))),
-        (
-            "pool_backward_shares",
-            grad(dmlgpu.AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1), (9, 1)),
-        ),
-        ("scatter", dmlgpu.MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096)), (4096, 4096))),
-        (
-            "scatter",
-            dmlgpu.MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096), (0, 0, 4097, 1)), (4096, 4096)),
-        ),
+        ("pool_separable_rows", lp((2, 40), p=2**31)),
+        ("pool_separable_columns", average((1, 1, 2048, 2048), (2000, 9))),
+        ("pool_separable_rows_shares", grad(SHARES, (1, 4, 2048, 512), (33, 33))),
+        ("pool_backward_small_maxima", grad(MAXIMA, (1, 1, 1 << 23, 1), (1, 1))),
+        ("pool_backward_small_shares", grad(SHARES, (1, 1, 1 << 22, 1), (1, 1))),
+        # Tiles do not fit strides of 9.
+        ("pool_backward_maxima", grad(MAXIMA, (1, 1, 1 << 23, 1), (1, 1), (9, 1))),
+        ("pool_backward_shares", grad(SHARES, (1, 1, 1 << 22, 1), (1, 1), (9, 1))),
+        ("scatter", unpooling()),
+        ("scatter", unpooling(strides=(0, 0, 4097, 1))),
         ("roi_pool", dmlgpu.RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1, 1)), 1, roi_count=1 << 20)),
-        ("top_k_sort", dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (4, 1 << 22)), 3)),
-        ("top_k_sort_long", dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (4, 1 << 22)), 60)),
-        ("top_k_merge", dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), 1 << 21)),
-        ("top_k_write", dmlgpu.TopKOperatorDesc.of(TensorDesc(UINT8, (1 << 21,)), 1 << 21)),
+        ("top_k_sort", top_k(FLOAT32, (4, 1 << 22), 3)),
+        ("top_k_sort_long", top_k(FLOAT32, (4, 1 << 22), 60)),
+        ("top_k_merge", top_k(FLOAT32, (1 << 21,), 1 << 21)),
+        ("top_k_write", top_k(UINT8, (1 << 21,), 1 << 21)),
         ("requantize", quantized(1 << 23)),
         ("scan", dmlgpu.CumulativeSummationOperatorDesc.of(TensorDesc(FLOAT32, (253, 16001)), 1)),
         ("scan_rows", dmlgpu.CumulativeProductOperatorDesc.of(TensorDesc(FLOAT32, (256, 1 << 16)), 1)),
@@ -317,30 +321,27 @@ def too_long():
         split = dataclasses.replace(limits, segment_bytes=1 << 24)
         yield lower(ReduceOperatorDesc.of(function, halves, (1,)), split, flags=flags)
         if function is F.SUM:
-            windows = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2, 1 << 21)), (2, 1))
-            yield lower(windows, dataclasses.replace(limits, segment_bytes=1 << 23), "pool_direct", flags)
-    high = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1 << 14, 512)), (33, 34))
-    yield lower(high, ONE, flags=ExecutionFlags.EXACT_SUMS)
+            split = dataclasses.replace(limits, segment_bytes=1 << 23)
+            yield lower(average((1, 1, 2, 1 << 21), (2, 1)), split, "pool_direct", flags)
+    yield lower(average((1, 1, 1 << 14, 512), (33, 34)), ONE, flags=ExecutionFlags.EXACT_SUMS)
     yield lower(pool_desc(FLOAT32, PLANE, (3, 3)), ONE)
     for gathers in False, True:
         limits = dataclasses.replace(ONE, temporary_bytes=1 << 30, gathers=gathers)
         yield lower(pool_desc(FLOAT32, PLANE, (21, 21)), limits)
     yield lower(pool_desc(FLOAT32, LINE, (1, 1), (2, 1)), ONE, "pool_direct")
-    for kind in dmlgpu.MaxPoolingGradOperatorDesc, dmlgpu.AveragePoolingGradOperatorDesc:
-        for sizes, window, strides in (PLANE, (3, 3), (1, 1)), (LINE, (1, 1), (9, 1)):
-            yield lower(grad(kind, FLOAT32, sizes, window, strides), ONE)
+    for kind in MAXIMA, SHARES:
+        yield lower(grad(kind, PLANE, (3, 3)), ONE)
+        yield lower(grad(kind, LINE, (1, 1), (9, 1)), ONE)
         split = dataclasses.replace(ONE, segment_bytes=1 << 23)
-        if kind is dmlgpu.AveragePoolingGradOperatorDesc:
-            large = dataclasses.replace(ONE, temporary_bytes=1 << 30)
-            yield lower(grad(kind, FLOAT32, PLANE, (21, 21)), large)
-        yield lower(grad(kind, FLOAT32, (1, 1, 3, 1 << 21), (2, 1)), split, "pool_backward")
+        yield lower(grad(kind, (1, 1, 3, 1 << 21), (2, 1)), split, "pool_backward")
+    yield lower(grad(SHARES, PLANE, (21, 21)), dataclasses.replace(ONE, temporary_bytes=1 << 30))
     for strides in None, GAPS:
         source, indices = TensorDesc(FLOAT32, PLANE, strides), TensorDesc(UINT32, PLANE, strides)
-        unpooling = dmlgpu.MaxUnpoolingOperatorDesc.of(source, PLANE, indices_tensor=indices)
-        yield lower(dataclasses.replace(unpooling, output_tensor=source), ONE)
+        desc = dmlgpu.MaxUnpoolingOperatorDesc.of(source, PLANE, indices_tensor=indices)
+        yield lower(dataclasses.replace(desc, output_tensor=source), ONE)
     yield lower(dmlgpu.RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1, 1)), 1, roi_count=1 << 22), ONE)
-    for size, k in (1 << 22, 3), (1 << 21, 1 << 21):
-        yield lower(dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (size,)), k), ONE)
+    yield lower(top_k(FLOAT32, (1 << 22,), 3), ONE)
+    yield lower(top_k(FLOAT32, (1 << 21,), 1 << 21), ONE)
     yield lower(quantized(1 << 20), ONE)
     for limits, sizes in (
         *((ONE, (1 << 20, lines)) for lines in (1, 3, 8)),
