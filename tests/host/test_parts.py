@@ -79,6 +79,18 @@ def unraveled(number, sizes):
     return places[::-1]
 
 
+def max_pooling(data_type, sizes, window, window_strides=(1, 1), strides=None):
+    return MaxPooling2OperatorDesc.of(TensorDesc(data_type, sizes, strides), window, strides=window_strides)
+
+
+def max_gradient(data_type, sizes):
+    return dmlgpu.MaxPoolingGradOperatorDesc.of(TensorDesc(data_type, sizes), (3, 3), strides=(2, 2))
+
+
+def average_gradient(sizes, output_sizes, window, strides):
+    return AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, sizes), output_sizes, window, strides=strides)
+
+
 OPERATORS = {
     "rows": arg_desc(ArgmaxOperatorDesc, FLOAT32, (9, 37), [1]),
     "columns": arg_desc(ArgmaxOperatorDesc, FLOAT32, (37, 9), [0]),
@@ -94,10 +106,8 @@ OPERATORS = {
     "odd-windows": pool_desc(FLOAT16, (2, 2, 7, 9), (2, 3), (1, 1)),
     "long-windows": pool_desc(FLOAT32, (1, 2, 30, 8), (15, 5), (3, 3)),
     "planes-apart": pool_desc(FLOAT32, (3, 2, 6, 8), (3, 3), input_strides=(301, 90, 9, 1)),
-    "shares": AveragePoolingGradOperatorDesc.of(
-        TensorDesc(FLOAT32, (2, 3, 5, 6)), (2, 3, 11, 13), (3, 3), strides=(2, 2)
-    ),
-    "maxima": dmlgpu.MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT16, (2, 2, 11, 13)), (3, 3), strides=(2, 2)),
+    "shares": average_gradient((2, 3, 5, 6), (2, 3, 11, 13), (3, 3), (2, 2)),
+    "maxima": max_gradient(FLOAT16, (2, 2, 11, 13)),
 }
 
 
@@ -233,34 +243,22 @@ def test_parts_end_at_multiples_of_a_step_if_possible():
 @pytest.mark.parametrize(
     ("desc", "limits"),
     [
-        # Rows longer than a segment: each is a separate range.
+        # Rows longer than a segment, each a separate range.
         (arg_desc(ArgmaxOperatorDesc, UINT8, (3, 3333), [1]), Limits(1024, 4, 4)),
-        # With odd planes, a batch entry may begin within a word.
-        (
-            MaxPooling2OperatorDesc.of(
-                TensorDesc(FLOAT16, (4, 3, 25, 82), (6299, 2080, 83, 1)), (5, 5), strides=(2, 2)
-            ),
-            Limits(4096, 4, 4),
-        ),
+        # Odd planes, so that a batch entry may begin within a word.
+        (max_pooling(FLOAT16, (4, 3, 25, 82), (5, 5), (2, 2), strides=(6299, 2080, 83, 1)), Limits(4096, 4, 4)),
         # More elements than a dispatch may have, in several segments.
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 5000), [1]), Limits(1024, 4, 4, dispatch_elements=512)),
         # A slab that is too large for a dispatch of the kernel that computes the other parts.
-        (
-            dmlgpu.MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 2, 60, 60)), (3, 3), strides=(2, 2)),
-            Limits(2048, 4, 4, invocation_loads=150),
-        ),
-        (
-            MaxPooling2OperatorDesc.of(TensorDesc(FLOAT32, (2, 1, 61, 110), (6800, 1, 1, 61)), (1, 1)),
-            Limits(2560, 4, 4),
-        ),
+        (max_gradient(FLOAT32, (1, 2, 60, 60)), Limits(2048, 4, 4, invocation_loads=150)),
+        (max_pooling(FLOAT32, (2, 1, 61, 110), (1, 1), strides=(6800, 1, 1, 61)), Limits(2560, 4, 4)),
         # More rows without a window than a dispatch has, and windows in several segments.
         (
-            AveragePoolingGradOperatorDesc.of(
-                TensorDesc(FLOAT32, (1, 1, 20, 100)), (2000, 100), (1, 1), strides=(100, 1)
-            ),
-            Limits(2048, 4, 4, dispatch_elements=300, dispatch_count=1 << 20),
+            average_gradient((1, 1, 20, 100), (2000, 100), (1, 1), (100, 1)),
+            Limits(2048, 4, 4, dispatch_elements=300),
         ),
     ],
+    ids=range(6),
 )
 def test_plans_of_odd_segments(desc, limits):
     plan = lower(desc, replace(limits, dispatch_count=1 << 20))
@@ -269,7 +267,7 @@ def test_plans_of_odd_segments(desc, limits):
 
 
 def test_max_pooling_of_one_segment_is_one_part():
-    desc = MaxPooling2OperatorDesc.of(TensorDesc(FLOAT32, (2, 3, 8, 8)), (3, 3), strides=(2, 2))
+    desc = max_pooling(FLOAT32, (2, 3, 8, 8), (3, 3), (2, 2))
     for kernel in kernels_of(desc, 1 << 20, replace(SMALL, group_count=64)):
         ((part,),) = parts_by_outputs(kernel)
         assert (part.outputs, part.writes_outputs) == (range(math.prod(desc.output_tensor.sizes)), True)
