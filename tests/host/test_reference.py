@@ -7,16 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import dmlgpu
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, AveragePooling1OperatorDesc, ReduceFunction, reference
 from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc
 from dmlgpu.descriptors.reduction import ExtremumOperatorDesc
 from dmlgpu.reference.bounds import bounds, is_exact
-from dmlgpu.testing.cases import CASES_OF, DECREASING, ELEMENT_TYPES, INCREASING, arg_desc, pool_desc
-from dmlgpu.testing.fills import distinct, factors, small, special, ties
+from dmlgpu.testing.cases import CASES_OF, DECREASING, ELEMENT_TYPES, INCREASING, arg_desc
+from dmlgpu.testing.fills import factors, small
 from tests.support.errors import refuses
 
 
@@ -329,41 +327,6 @@ def test_reference_equals_literal_loops_for_the_cases(kind):
         numbers = is_exact(case.desc) or case.fills[0] in (small, factors)
         if numbers and case.desc.inputs[0].element_count < 700:
             check(case.desc, *case.inputs())
-
-
-@given(st.data())
-@settings(derandomize=True, max_examples=150, deadline=None)
-def test_reference_equals_literal_loops_for_arg_operators(data):
-    draw = data.draw
-    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-    axes = draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, unique=True))
-    kind, data_type = (
-        draw(st.sampled_from((ArgmaxOperatorDesc, ArgminOperatorDesc))),
-        draw(st.sampled_from(ELEMENT_TYPES)),
-    )
-    desc = arg_desc(kind, data_type, sizes, axes, draw(st.sampled_from(dmlgpu.AxisDirection)))
-    fill = draw(st.sampled_from((ties, special, distinct)))
-    check(desc, fill(data_type.numpy, math.prod(sizes)).reshape(sizes))
-
-
-@given(st.data())
-@settings(derandomize=True, max_examples=150, deadline=None)
-def test_reference_equals_literal_loops_for_max_pooling(data):
-    draw = data.draw
-    spatial = draw(st.integers(2, 3))
-
-    def entries(low, high):
-        return draw(st.tuples(*[st.integers(low, high)] * spatial))
-
-    window, strides, dilations, start = entries(1, 3), entries(1, 3), entries(1, 3), entries(0, 2)
-    # The first window fits the input, and no window lies in the padding alone.
-    sizes = (2, 2, *(1 + (w - 1) * d + n for w, d, n in zip(window, dilations, entries(0, 3), strict=True)))
-    end = tuple(min(e, (w - 1) * d) for e, w, d in zip(entries(0, 2), window, dilations, strict=True))
-    start = tuple(min(s, (w - 1) * d) for s, w, d in zip(start, window, dilations, strict=True))
-    data_type = draw(st.sampled_from(ELEMENT_TYPES))
-    desc = pool_desc(data_type, sizes, window, strides, start, end, dilations)
-    fill = draw(st.sampled_from((ties, special, distinct)))
-    check(desc, fill(data_type.numpy, math.prod(sizes)).reshape(sizes))
 
 
 def test_reference_does_not_write_its_input():
