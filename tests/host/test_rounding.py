@@ -1,4 +1,4 @@
-"""dmlgpu.chunks.rounding, with Python's fractions."""
+"""dmlgpu.chunks.rounding against Python's fractions."""
 
 import math
 import random
@@ -26,20 +26,20 @@ def to_odd(number):
 
 
 def decisive(numbers):
-    """What decides how float64 numbers round to fewer than 25 bits: these, and whether there are others."""
+    """The first 25 bits of float64 numbers, and whether a later bit is 1: these decide how the numbers round."""
     bits = np.array(numbers).view(np.int64)
     return [*zip((bits >> 28).tolist(), (bits & (1 << 28) - 1 != 0).tolist(), strict=True)]
 
 
 def root_to_odd(number):
-    # 240 more bits, of which the last says whether the root ends there: each has far more than 53.
+    # 240 more bits, so that each root has far more than 53; the last one tells whether the root is longer.
     scaled = int(number * 2**298) << 240
     root = math.isqrt(scaled)
     return to_odd(Fraction(2 * root + (root**2 != scaled), 2 << 120 + 149))
 
 
 def columns(rng, count, exponents):
-    """Columns of floats with these exponents, most of whose bits are 0 or 1; in half of them they cancel."""
+    """Columns of floats with these exponents and often simple mantissas; in half of the columns floats cancel."""
     mantissas = [1, 3, 1 << 23, (1 << 24) - 1, *(rng.getrandbits(24) for _ in range(8))]
     numbers = [[rng.choice(mantissas) * 2.0 ** rng.choice(exponents) for _ in range(count)] for _ in range(200)]
     x = np.array(numbers, np.float32).T * np.float32([[rng.choice((-1, 1))] for _ in range(count)])
@@ -49,7 +49,7 @@ def columns(rng, count, exponents):
 
 @pytest.mark.parametrize("exponents", [range(-149, 105), range(-10, 3), range(-2, 0), [-149], [104]], ids=str)
 @pytest.mark.parametrize("count", [1, 2, 5, 30])
-def test_sums_in_any_parts(exponents, count):
+def test_sums_are_exact_in_any_parts(exponents, count):
     rng = random.Random(count)
     x = columns(rng, count, exponents)
     for power in (1, 2):
@@ -65,8 +65,8 @@ def test_sums_in_any_parts(exponents, count):
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_quotients_and_roots_of_many_terms(count):
-    """Each term is below the last bit of the one before it, or beside it."""
+def test_quotients_and_roots_of_many_terms_are_exact(count):
+    """Each term is smaller than the last bit of the term before it."""
     rng = random.Random(count)
     for apart in (53, 54, 60, 90):
         terms = np.array([[rng.choice((-1, 0, 1, 3)) * 2.0 ** (100 - apart * i) for _ in range(100)] for i in range(4)])
@@ -78,8 +78,8 @@ def test_quotients_and_roots_of_many_terms(count):
 
 @pytest.mark.parametrize("cancels", [0, 2.0**20], ids=["", "terms that cancel"])
 @pytest.mark.parametrize("count", COUNTS)
-def test_sums_at_numbers_of_25_bits(count, cancels):
-    """Additions of these terms are off by last bits to the other side of the number."""
+def test_sums_next_to_numbers_of_25_bits_are_exact(count, cancels):
+    """Additions of these terms would err by last bits, to the other side of the number."""
     rng = random.Random(count)
     numbers = [float(rng.getrandbits(24) << 1 | 1) for _ in range(100)]
     for power, factor in (1, 1), (1, count), (2, 1):
@@ -96,7 +96,7 @@ def test_sums_at_numbers_of_25_bits(count, cancels):
         assert decisive(roots(terms)) == decisive([*map(root_to_odd, exact)])
 
 
-def test_roots_of_squares_and_their_neighbours():
+def test_roots_of_squares_and_their_neighbours_are_exact():
     rng = random.Random(0)
     numbers = [rng.getrandbits(bits) ** 2 + more for bits in range(2, 150) for more in (-1, 0, 1, 2)]
     terms = np.zeros((7, len(numbers)))
@@ -110,7 +110,7 @@ def test_roots_of_squares_and_their_neighbours():
 
 
 @pytest.mark.parametrize("power", [1, 2])
-def test_what_is_not_finite(power):
+def test_infinities_and_nan_are_kept(power):
     inf, nan = math.inf, math.nan
     greatest = float(np.finfo(np.float32).max)
     x = np.float32([[inf, -inf, inf, nan, greatest, 1], [1, 2**-140, -inf, 1, inf, nan], [3, 0, 1, inf, 0, -inf]])
@@ -131,8 +131,8 @@ def test_zeros_have_no_sign():
 
 @pytest.mark.parametrize("apart", range(24, 34))
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 9])
-def test_sums_that_float64_just_has_or_just_lacks(apart, count):
-    """The least and the greatest numbers of each column are so many bits apart, at several places of float32."""
+def test_sums_at_the_limit_of_float64_are_exact(apart, count):
+    """The greatest and the least number of a column differ by this many bits, in several ranges of float32."""
     for exponent in (127, 0, apart - 126, apart - 127):
         greatest, least = np.float32(2.0**exponent) * np.float32(2 - 2**-23), 2.0 ** (exponent - apart) * (1 + 2**-23)
         x = np.float32([[greatest, -greatest, greatest]] * count + [[least, least, -least]] * 3)
@@ -145,13 +145,13 @@ def test_columns_are_computed_in_blocks(monkeypatch):
     x = columns(random.Random(5), 6, range(-149, 105))
     expected = [f(added(x, 2)) for f in (sums, roots, lambda terms: quotients(terms, 3))]
     monkeypatch.setattr(rounding, "_COLUMNS", 3)
-    got = [f(added(x, 2)) for f in (sums, roots, lambda terms: quotients(terms, 3))]
-    assert [y.tobytes() for y in got] == [y.tobytes() for y in expected]
+    results = [f(added(x, 2)) for f in (sums, roots, lambda terms: quotients(terms, 3))]
+    assert [y.tobytes() for y in results] == [y.tobytes() for y in expected]
 
 
 @pytest.mark.parametrize("shape", [(40_000, 1), (9_001, 2), (500, 7), (129, 40)], ids=str)
 @pytest.mark.parametrize("exponents", [range(-149, 105), range(-3, 3)], ids=str)
-def test_long_columns(shape, exponents):
+def test_sums_of_long_columns_are_exact(shape, exponents):
     rng = np.random.default_rng(shape)
     x = np.ldexp(rng.standard_normal(shape), rng.choice([*exponents], shape)).astype(np.float32)
     x[shape[0] // 3 :][: shape[0] // 3] = -x[: shape[0] // 3]
@@ -165,16 +165,16 @@ def test_long_columns(shape, exponents):
 
 
 @pytest.mark.parametrize("count", [3, 1000])
-def test_no_columns(count):
+def test_no_columns_have_no_sums(count):
     terms = added(np.zeros((count, 0), np.float32))
     assert sums(terms).shape == quotients(terms, 3).shape == roots(terms).shape == (0,)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @np.errstate(all="ignore")
-def test_floats_with_the_sums_of_terms(dtype):
-    """Any exponents; sums beyond the range of the type are cut to a few times its greatest float."""
-    greatest, least = (float(each) for each in (np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal))
+def test_addends_have_the_sums_of_terms(dtype):
+    """Sums beyond the range of the type are limited to a few times its greatest float."""
+    greatest, least = float(np.finfo(dtype).max), float(np.finfo(dtype).smallest_subnormal)
     x = np.float64([[1, 5 * greatest, -6.5 * greatest, 99 * greatest, 0], [least, 3 * least, greatest, 0, 0]])
     x[:, 1:3] = np.round(x[:, 1:3] / least) * least
     rows = addends(x, dtype, 7)
