@@ -133,16 +133,6 @@ def test_merged_lists_that_are_padded_fit_their_memory(mapping):
         check(lower(dmlgpu.TopKOperatorDesc.of(TensorDesc(FLOAT32, (5000,)), k), limits))
 
 
-def test_outputs_whose_neighbours_lie_in_another_segment_take_few_dispatches():
-    """Every seventh output along the last axis has elements in the second segment, so all outputs have partials."""
-    source = TensorDesc(FLOAT32, (1000, 100, 1, 100, 7), (100, 100000, 1, 1, 10_000_000))
-    limits = dataclasses.replace(CPU, segment_bytes=256 * MIB)
-    plan = lower(ReduceOperatorDesc.of(ReduceFunction.L2, source, (1, 2)), limits)
-    assert len(segment_sizes(source, limits.full_segment(source))) == 2
-    assert len(plan.dispatches) < 100
-    check(plan)
-
-
 @pytest.mark.parametrize("kind", CASES_OF, ids=lambda kind: kind.__name__)
 def test_a_dispatch_has_an_output_however_few_elements_it_may_load(kind):
     limits = dataclasses.replace(CPU, dispatch_elements=1, dispatch_count=1 << 20)
