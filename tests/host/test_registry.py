@@ -1,6 +1,5 @@
 """The registry: every operator has a row, which suffices to run, check and measure it."""
 
-import random
 from dataclasses import dataclass
 
 import pytest
@@ -9,10 +8,7 @@ import dmlgpu
 from benchmarks.cases import describe
 from dmlgpu import ArgmaxOperatorDesc, DescriptorError, MaxPoolingOperatorDesc, TensorDesc
 from dmlgpu.registry import CANONICAL, OPERATORS, Operator, with_outputs
-from dmlgpu.testing.cases import FLOAT16, FLOAT32, UINT8, UINT32, samples
-from tests import hashes
-from tests.fuzz import descriptors
-from tests.fuzz.descriptors import Choices
+from dmlgpu.testing.cases import UINT8, UINT32, samples
 
 ROWS = {operator.name: operator for operator in OPERATORS}
 
@@ -71,23 +67,11 @@ def test_all_outputs_are_changed():
         assert [target.size_in_bytes for target in changed.outputs] == [1 << 20] * len(desc.outputs)
 
 
-def test_a_new_row_is_checked_drawn_hashed_and_described(device, monkeypatch):
-    monkeypatch.setattr("dmlgpu.registry.OPERATORS", (PEAK,))
+def test_a_new_row_has_cases_and_a_description(device):
     cases = samples((PEAK,))
     assert {(case.operator, type(case.desc)) for case in cases} == {("PEAK", PeakOperatorDesc)}
     assert len(cases) == 2 * (3 * 3 + 8 * 2)
     assert [case.verify(device) for case in cases[:3]] == [None] * 3
-
-    drawn = descriptors.operator(Choices(random.Random(1).randint), PEAK, (FLOAT16,))
-    assert (type(drawn), drawn.input_tensor.data_type) == (PeakOperatorDesc, FLOAT16)
-    monkeypatch.setattr(descriptors, "OPERATORS", (*OPERATORS, PEAK))
-    attempts = [descriptors.attempt(Choices(random.Random(seed).randint)) for seed in range(99)]
-    assert PeakOperatorDesc in {attempt.function for attempt in attempts}
-
-    hashed = [list(map(vars, hashes.descs(operator, FLOAT32))) for operator in (PEAK, ROWS["ARGMAX"])]
-    assert hashed[0] == hashed[1]
-    assert len(hashes.hash_of(hashes.results(device.run, PEAK, FLOAT32))) == 12
-
     assert (
         describe(PEAK.of(TensorDesc(UINT8, (3, 4)), axes=(0, 1)))
         == "PEAK uint8 3x4 axes=(0, 1) axis_direction=AxisDirection.INCREASING -> 1x1"
