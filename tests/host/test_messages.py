@@ -30,16 +30,7 @@ CALLS = {
         {"input_tensor": (FLOAT32, (2, 3)), "output_tensor": (UINT32, (2, 1)), "axes": (1,)},
     ),
     ArgmaxOperatorDesc.of: ("ArgmaxOperatorDesc", {}),
-    ReduceOperatorDesc: (
-        "ReduceOperatorDesc",
-        {
-            "function": dmlgpu.ReduceFunction.SUM,
-            "input_tensor": (FLOAT32, (3,)),
-            "output_tensor": (FLOAT32, (1,)),
-            "axes": (0,),
-        },
-    ),
-    ReduceOperatorDesc.of: ("ReduceOperatorDesc", {"function": dmlgpu.ReduceFunction.AVERAGE}),
+    ReduceOperatorDesc.of: ("ReduceOperatorDesc", {"function": "average", "input_tensor": (FLOAT32, (3,))}),
     MaxPooling2OperatorDesc: (
         "MaxPooling2OperatorDesc",
         {
@@ -71,7 +62,10 @@ CALLS = {
             "output_tensor": (FLOAT32, (1, 1, 4, 4)),
         },
     ),
-    dmlgpu.MaxUnpoolingOperatorDesc.of: ("MaxUnpoolingOperatorDesc", {"output_sizes": (1, 1, 4, 4)}),
+    dmlgpu.MaxUnpoolingOperatorDesc.of: (
+        "MaxUnpoolingOperatorDesc",
+        {"input_tensor": (FLOAT32, (1, 1, 2, 2)), "output_sizes": (1, 1, 4, 4)},
+    ),
     dmlgpu.CumulativeSummationOperatorDesc.of: ("CumulativeSummationOperatorDesc", {"input_tensor": ROWS, "axis": 0}),
     dmlgpu.CumulativeProductOperatorDesc: (
         "CumulativeProductOperatorDesc",
@@ -143,7 +137,7 @@ ALONE = {
         ("axes[2]", [(0, 1, 0)], "once"),
         ("axis_direction", [2, "UP"], DIRECTIONS),
     ],
-    ReduceOperatorDesc: [("function", [12], FUNCTIONS)],
+    ReduceOperatorDesc.of: [("function", [12], FUNCTIONS)],
     MaxPooling2OperatorDesc: [
         ("output_indices_tensor", [7], "a TensorDesc"),
         ("strides[0]", [(0, 1)], FROM_1),
@@ -263,10 +257,7 @@ OTHERS = {
         ({"input_tensor": BOOLS}, f"input_tensor.data_type: UINT8 ... bool ... {FLOATS} ... {TO_FLOAT32}"),
     ],
     MaxPooling2OperatorDesc: [
-        (
-            {"input_tensor": (FLOAT32, (2, 5, 6)), "output_tensor": (FLOAT32, (2, 4, 5))},
-            "input_tensor.sizes: (2, 5, 6) ... 3 dimensions ... 4 (NCHW) and 5 (NCDHW)",
-        ),
+        ({"input_tensor": (FLOAT32, (2, 5, 6))}, "input_tensor.sizes: (2, 5, 6) ... 4 (NCHW) and 5 (NCDHW)"),
         ({"input_tensor": (FLOAT32, (1, 2, 5, 6, 7))}, "window_size: (2, 2) ... 2 entries ... 3"),
         ({"output_tensor": (INT32, (1, 2, 4, 5))}, "output_tensor.data_type: INT32 ... FLOAT32"),
         ({"output_tensor": (FLOAT32, (1, 2, 1, 4, 5))}, "output_tensor.sizes: (1, 2, 1, 4, 5) ... (1, 2, 5, 6)"),
@@ -276,13 +267,10 @@ OTHERS = {
         ({"strides": (2, 1)}, "output_tensor.sizes[2]: 4 ... 2 ... height ... 3 rounded up"),
         (
             {"output_indices_tensor": (UINT32, (1, 2, 4, 4))},
-            "output_indices_tensor.sizes[3]: 4 ... 5 ... (1, 2, 4, 5) ... output_tensor",
+            "output_indices_tensor.sizes[3]: 4 ... 5 ... output_tensor",
         ),
         ({"window_size": (2, 4), "dilations": (1, 2)}, "window_size[1]: 4 ... dilation 2 ... 7 ... 6"),
-        (
-            {"end_padding": (0, 2), "output_tensor": (FLOAT32, (1, 2, 4, 7))},
-            "window_size[1]: window 6 ... width ... padding",
-        ),
+        ({"end_padding": (0, 2), "output_tensor": (FLOAT32, (1, 2, 4, 7))}, "window_size[1]: window 6 ... width"),
     ],
     argmax: [
         ({"x": ["a", "b"]}, f"input_tensor.data_type: ... <U1 ... {NUMPY_SELECTED}"),
@@ -305,35 +293,20 @@ OTHERS = {
     dmlgpu.MaxPoolingGradOperatorDesc: [
         (
             {"output_gradient_tensor": (FLOAT32, (1, 1, 4, 5))},
-            "output_gradient_tensor.sizes[3]: 5 ... 4 ... (1, 1, 4, 4), the sizes of input_tensor",
+            "output_gradient_tensor.sizes[3]: 5 ... 4 ... input_tensor",
         ),
-        (
-            {"output_gradient_tensor": (FLOAT16, (1, 1, 4, 4))},
-            "output_gradient_tensor.data_type: FLOAT16 differs ... FLOAT32",
-        ),
+        ({"output_gradient_tensor": (FLOAT16, (1, 1, 4, 4))}, "output_gradient_tensor.data_type: FLOAT16 ... FLOAT32"),
     ],
     dmlgpu.MaxPoolingGradOperatorDesc.of: [
-        (
-            {"indices_tensor": (UINT32, (1, 1, 3, 4))},
-            "indices_tensor.sizes[3]: 4 ... 3 ... (1, 1, 3, 3), the sizes of input_gradient_tensor",
-        ),
+        ({"indices_tensor": (UINT32, (1, 1, 3, 4))}, "indices_tensor.sizes[3]: 4 ... 3 ... input_gradient_tensor")
     ],
     dmlgpu.MaxUnpoolingOperatorDesc: [
         ({"output_tensor": (UINT8, (1, 1, 4, 4))}, "output_tensor.data_type: UINT8 differs ... FLOAT32"),
-        (
-            {"indices_tensor": (UINT64, (1, 1, 2, 3))},
-            "indices_tensor.sizes[3]: 3 ... 2 ... (1, 1, 2, 2), the sizes of input_tensor",
-        ),
+        ({"indices_tensor": (UINT64, (1, 1, 2, 3))}, "indices_tensor.sizes[3]: 3 ... 2 ... the sizes of input_tensor"),
     ],
     dmlgpu.MaxUnpoolingOperatorDesc.of: [
-        (
-            {"input_tensor": (FLOAT32, (1, 1, 2, 2, 2))},
-            "input_tensor.sizes: (1, 1, 2, 2, 2) ... 5 dimensions ... 4 (NCHW)",
-        ),
-        (
-            {"input_tensor": (FLOAT32, (1, 1, 2, 2)), "output_sizes": (1, 2, 4, 4)},
-            "output_tensor.sizes[1]: 2 ... 1 ... (1, 1, 4, 4), the input",
-        ),
+        ({"input_tensor": (FLOAT32, (1, 1, 2, 2, 2))}, "input_tensor.sizes: ... 5 dimensions ... 4 (NCHW)"),
+        ({"output_sizes": (1, 2, 4, 4)}, "output_tensor.sizes[1]: 2 ... 1 ... (1, 1, 4, 4), the input"),
     ],
     dmlgpu.CumulativeProductOperatorDesc: [
         ({"output_tensor": (FLOAT32, (3, 2))}, "output_tensor.sizes[0]: 3 ... 2"),
@@ -351,38 +324,20 @@ OTHERS = {
         ({"x": np.float32(3)}, "input_tensor.sizes: () ... 0 dimensions ... an int ... 2 to 5"),
         ({"x": ROWS[0]}, "window_size: 2 ... (3,) ... 1-D ... (1, width)"),
         ({"x": ROWS, "window_size": (2, 2, 2)}, "input_tensor.sizes: (2, 3) ... 2 dimensions ... 3 entries ... 3 to 5"),
-        (
-            {"x": IMAGE[None], "window_size": (2, 2)},
-            "input_tensor.sizes: (1, 1, 1, 3, 3) ... 5 dimensions ... 2 entries ... 2 to 4",
-        ),
+        ({"x": IMAGE[None], "window_size": (2, 2)}, "input_tensor.sizes: ... 5 dimensions ... 2 entries ... 2 to 4"),
         ({"x": IMAGE[:, :, :0]}, "input_tensor.sizes: ... (1, 1, 0, 3) ... empty"),
         ({"x": IMAGE[:0], "window_size": (4, 2)}, "window_size[0]: 4 ... dilation 1 ... 4 ... 3"),
         ({"window_size": True}, "window_size[0]: True ... an integer"),
-        (
-            {
-                "x": np.zeros((20, 31), "f4"),
-                "window_size": 3,
-                "strides": 2,
-                "dilations": (2, 1),
-                "padding": "SAME_UPPER",
-            },
-            "padding: 'SAME_UPPER' ... padding=((1, 2), (1, 1))",
-        ),
+        ({"strides": (3, 1), "dilations": (1, 2), "padding": "SAME_UPPER"}, "padding: ... padding=((0, 0), (1, 1))"),
         ({"padding": (0, (1, -1))}, f"padding[1]: -1 ... {FROM_0}"),
         ({"padding": ((0, 2**32 - 1), 0)}, "padding[0]: 4294967295 ... 4294967298 ... at most 4294967295"),
         ({"padding": 100_000}, "window_size[0]: window 0 ... height ... padding"),
         ({"padding": (0, (2, 0))}, "window_size[1]: window 0 ... width ... padding"),
         ({"window_size": (1, 2, 2), "padding": (1, 0, 0)}, "window_size[0]: window 0 ... depth ... padding"),
         ({"x": ROWS, "padding": (0, 2**31)}, "padding[1]: 2147483648 ... 4294967299 ... at most 4294967295"),
-        (
-            {"x": ROWS, "window_size": 10**5, "padding": 10**5 - 1},
-            "output_sizes: (100001, 100002) ... 10000300002 ... at most 4294967295",
-        ),
+        ({"x": ROWS, "window_size": 10**5, "padding": 10**5 - 1}, "output_sizes: ... 10000300002 ... 4294967295"),
         ({"output_sizes": (1, 1, 3, 2)}, f"output_sizes: 3 ... 2 ... height, {FORMULA}"),
-        (
-            {"x": ROWS, "window_size": (1, 2), "strides": 2, "output_sizes": (1, 4)},
-            "output_sizes: 4 ... 1 ... width ... 2 rounded up",
-        ),
+        ({"window_size": (1, 2), "strides": 2, "output_sizes": (2, 4)}, "output_sizes: 4 ... 1 ... 2 rounded up"),
         ({"output_indices": True, "indices_data_type": np.int32}, "indices_data_type: INT32 ... INT64, UINT64, UINT32"),
     ],
     dmlgpu.average_pooling: [
@@ -392,7 +347,7 @@ OTHERS = {
         ({"gradient": POOLED, "input_sizes": 4}, "gradient.shape: 2 ... 3 ... height, "),
         (
             {"input_sizes": 2**31, "window_size": 2**31, "padding": 1},
-            "input_sizes: (2147483648, 2147483648) ... 4611686018427387904 ... at most 4294967295",
+            "input_sizes: ... 4611686018427387904 ... at most",
         ),
     ],
     dmlgpu.max_pooling_grad: [
@@ -400,10 +355,7 @@ OTHERS = {
         ({"gradient": PLANES[[0, 0], :3, :3]}, "gradient.shape: (2, 3, 3) ... (1, 4, 4)"),
         ({"gradient": np.zeros((1, 3, 3), "f2")}, "input_gradient_tensor.data_type: FLOAT16 differs ... FLOAT32"),
         ({"indices": np.zeros((1, 3, 2), int)}, "indices_tensor.sizes: (1, 3, 2) ... (1, 3, 3) of the gradient"),
-        (
-            {"indices": np.zeros((1, 3, 3), np.int32)},
-            f"indices_tensor.data_type: INT32 ... {PLACE_TYPES} ... x.astype(np.int64)",
-        ),
+        ({"indices": np.zeros((1, 3, 3), "i4")}, f"indices_tensor.data_type: INT32 ... {PLACE_TYPES} ... x.astype"),
         ({"x": ROWS, "gradient": ROWS, "padding": 1}, f"gradient.shape: 2 ... 3 ... height, {FORMULA}"),
     ],
     dmlgpu.roi_pooling: [
@@ -414,16 +366,10 @@ OTHERS = {
         ({"rois": np.zeros((2, 5), np.float16)}, "roi_tensor.data_type: FLOAT16 ... FLOAT32"),
     ],
     dmlgpu.max_unpooling: [
-        (
-            {"indices": PLACES.astype(np.int32)},
-            f"indices_tensor.data_type: INT32 ... {PLACE_TYPES} ... x.astype(np.int64)",
-        ),
+        ({"indices": PLACES.astype("i4")}, f"indices_tensor.data_type: INT32 ... {PLACE_TYPES} ... x.astype(np.int64)"),
         ({"indices": PLACES.astype(complex)}, f"indices_tensor.data_type: ... complex128 ... {PLACE_TYPES.lower()}"),
         ({"indices": PLACES[:, :1]}, "indices_tensor.sizes: (1, 1, 2) ... (1, 2, 2) of the input"),
-        (
-            {"x": POOLED[0], "indices": PLACES[0], "output_sizes": 1 << 20},
-            "output_sizes: (1048576, 1048576) ... 1099511627776 elements; at most",
-        ),
+        ({"output_sizes": 1 << 20}, "output_sizes: (1, 1048576, 1048576) ... 1099511627776 elements; at most"),
         ({"x": POOLED[:, :0], "indices": PLACES[:, :0]}, "input_tensor.sizes: (1, 0, 2) ... empty"),
         ({"x": POOLED[0, 0], "indices": PLACES[0, 0]}, "input_tensor.sizes: (2,) ... 1 dimensions ... 2 to 4"),
     ],
