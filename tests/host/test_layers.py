@@ -149,28 +149,27 @@ for module in dmlgpu, dmlgpu.interop:
     assert output_of(program).splitlines() == expected
 
 
-@pytest.mark.parametrize("library", ["onnx", "torch", "dask"])
-def test_an_adapter_without_its_library_names_the_extra(library):
+def printed_error(library, set_up):
+    """The name and the message of the error that the first use of an adapter raises."""
     program = f"""
 import sys
-sys.modules["{library}"] = None
+{set_up}
 import dmlgpu
 try:
     dmlgpu.interop.{library}
 except ModuleNotFoundError as error:
     print(error.name, error)
 """
-    assert output_of(program) == f"{library} {library} is not installed: pip install 'dmlgpu[{library}]'\n"
+    return output_of(program)
+
+
+@pytest.mark.parametrize("library", ["onnx", "torch", "dask"])
+def test_an_adapter_without_its_library_names_the_extra(library):
+    expected = f"{library} {library} is not installed: pip install 'dmlgpu[{library}]'\n"
+    assert printed_error(library, f"sys.modules[{library!r}] = None") == expected
 
 
 def test_a_broken_library_is_not_called_missing(tmp_path):
     (tmp_path / "onnx.py").write_text("import its_dependency")
-    program = f"""
-import sys
-sys.path.insert(0, {str(tmp_path)!r})
-try:
-    import dmlgpu.interop.onnx
-except ModuleNotFoundError as error:
-    print(error)
-"""
-    assert output_of(program) == "No module named 'its_dependency'\n"
+    set_up = f"sys.path.insert(0, {str(tmp_path)!r})"
+    assert printed_error("onnx", set_up) == "its_dependency No module named 'its_dependency'\n"
