@@ -365,7 +365,7 @@ def test_two_chunks_are_in_memory(function):
         ((40, 60), (8, 16), 600, lambda x: dmlgpu.max_pooling(x, 2, strides=2), (8, 16)),
         ((6, 16, 16), (3, 8, 8), 768, lambda x: dmlgpu.max_pooling(x, 1), (3, 8, 8)),
         ((40, 60), (8, 16), 100, lambda x: dmlgpu.argmax(x, 0), (1, 20)),
-        # Sizes of stored chunks that are not those of x's dimensions.
+        # Stored chunks with another number of dimensions are ignored.
         ((6, 5), (4,), 40, lambda x: dmlgpu.argmax(x, 1), (2, 5)),
         # All elements of an output of TOP_K and of an exact sum, if these fit.
         ((64, 1 << 15), None, 4 << 20, lambda x: dmlgpu.top_k(x, 50, axis=0), (64, 1 << 14)),
