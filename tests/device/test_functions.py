@@ -583,7 +583,7 @@ def test_other_dtypes_are_refused(dtype, reason):
     ("function", "wrong"),
     [(dmlgpu.sum, {"keepdims": 1}), (dmlgpu.prod, {"axis": 1.0}), (dmlgpu.mean, {"axis": 2}),
      (dmlgpu.sum, {"axis": (0, 0)}), (dmlgpu.mean, {"exact": "no"})],
-    ids=str,
+    ids=range(5),
 )  # fmt: skip
 def test_without_elements_arguments_are_checked_as_with_them(function, wrong):
     with pytest.raises(DescriptorError) as caught:
