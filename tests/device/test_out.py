@@ -142,7 +142,7 @@ def test_pairs_of_arrays(call):
         refuses("lies in another result", call, X.astype(np.int64), out=(indices, same))
 
 
-def test_top_k_may_sort_in_place():
+def test_top_k_may_overwrite_its_input():
     x, indices = X.astype(np.int64), np.empty(X.shape, np.int64)
     expected = dmlgpu.top_k(x, 6, axis=1)
     dmlgpu.top_k(x, 6, axis=1, out=(x, indices))
