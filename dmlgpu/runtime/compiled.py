@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -52,6 +53,8 @@ class CompiledOperator:
         flags: ExecutionFlags = ExecutionFlags.NONE,
         kernel: str | None = None,
     ) -> None:
+        if not isinstance(flags, ExecutionFlags):
+            raise TypeError(f"flags must be ExecutionFlags, not {flags!r}")
         self.device: Any = device
         self.desc = desc
         self.flags = flags
@@ -63,7 +66,10 @@ class CompiledOperator:
         self._kernel = kernel
         self._can_be_shorter = device.limits.cooperating
         self._limits: Limits = device.limits
-        self.plan = self._planned(self._limits)
+        with self._engine.kompute.timed("plan", type(desc).__name__, desc):
+            self.plan = self._planned(self._limits)
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("planned: %s", self.plan.summary)
         self._plans_of_views: OrderedDict[tuple[int, ...], Plan] = OrderedDict()
         self._steps: OrderedDict[tuple[Any, ...], tuple[KpStep, ...]] = OrderedDict()
 
@@ -139,7 +145,8 @@ class CompiledOperator:
                 arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
                 check_outputs(plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
             done = "deferred" if self._engine.batches else "verified" if verify else "computed"
-        logger.debug("%s %s in %.3f ms", type(self.desc).__name__, done, 1000 * (time.perf_counter() - begin))
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("%s in %.3f ms: %s", done, 1000 * (time.perf_counter() - begin), plan.summary)
         results = targets if {*map(type, inputs)} == {DeviceTensor} else [target.numpy() for target in targets]
         return results[0] if len(results) == 1 else tuple(results)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
@@ -102,18 +101,11 @@ class Device:
         """As `compile`, but the first call creates pipelines and buffers, and the device does not reserve buffers."""
         if not isinstance(desc, OperatorDesc):
             raise TypeError(f"{desc!r} is not an operator descriptor")
-        if not isinstance(flags, ExecutionFlags):
-            raise TypeError(f"flags must be ExecutionFlags, not {flags!r}")
         with self._engine.lock:
             self._engine.kompute.check_usable()
-            compiled = self._operators.pop((desc, flags, kernel), None)
-            level, how = (logging.DEBUG, "found") if compiled else (logging.INFO, "planned")
-            if compiled is None:
-                with self._engine.kompute.timed("plan", type(desc).__name__, desc):
-                    compiled = CompiledOperator(self, desc, flags, kernel)
-            self._operators[desc, flags, kernel] = compiled
-            if logger.isEnabledFor(level):
-                logger.log(level, "%s: %s", how, compiled.plan.summary)
+            key = desc, flags, kernel
+            compiled = self._operators.pop(key, None) or CompiledOperator(self, desc, flags, kernel)
+            self._operators[key] = compiled
             if len(self._operators) > _OPERATORS:
                 self._operators.popitem(last=False)
             return compiled
