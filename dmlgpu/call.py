@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -128,6 +129,11 @@ class Call:
     def tensors(self) -> tuple[TensorDesc, ...]:
         """The packed tensors of results on a device."""
         return tuple(TensorDesc(DataType.of(dtype), self.shape or (1,)) for dtype in self.dtypes)
+
+    @cached_property
+    def operators(self) -> WeakValueDictionary[int, Any]:
+        """The operators that have computed it, by the `id` of their device, as long as the device keeps them."""
+        return WeakValueDictionary()
 
 
 # Over axes

@@ -378,9 +378,10 @@ def _on_device(call: Call, inputs: Sequence[Any], targets: Sequence[Any] | None,
         for x, tensor in zip(inputs, call.inputs, strict=True)
     ]
     if targets is not None:
-        owner.run(call.desc, sources, [*map(_viewed, targets, call.outputs)], flags=call.flags)
+        views = [*map(_viewed, targets, call.outputs)]
+        owner.run(call.desc, sources, views, flags=call.flags, operators=call.operators)
         return [*targets]
-    outputs = owner.run(call.desc, sources, flags=call.flags)
+    outputs = owner.run(call.desc, sources, flags=call.flags, operators=call.operators)
     if len(call.tensors) == 1:
         outputs = (outputs,)
     return [view_of(y, tensor, call.shape) for y, tensor in zip(outputs, call.tensors, strict=True)]
@@ -400,7 +401,7 @@ def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Any]:
         if call.padding is not None:
             x = np.pad(np.atleast_1d(x), call.padding)
         sources.append(_viewed(x, tensor) if on_device else _elements(x, tensor, call.converted))
-    outputs = owner.run(call.desc, sources, flags=call.flags)
+    outputs = owner.run(call.desc, sources, flags=call.flags, operators=call.operators)
     results = []
     for y, dtype in zip(outputs if len(call.dtypes) > 1 else (outputs,), call.dtypes, strict=True):
         y = y.numpy() if isinstance(y, DeviceTensor) else y

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -138,13 +138,26 @@ class Device:
         *,
         flags: ExecutionFlags = ExecutionFlags.NONE,
         verify: bool = False,
+        operators: MutableMapping[int, CompiledOperator] | None = None,
     ) -> Any:
         """Plans an operator, unless it is cached, and calls it: in a profile both are one call.
 
-        `verify`: compares the outputs with the oracle's, whatever DMLGPU_VERIFY is.
+        Args:
+            desc: the operator.
+            inputs: as for `CompiledOperator`.
+            out: as for `CompiledOperator`.
+            flags: as for `compile`.
+            verify: compares the outputs with the oracle's, whatever DMLGPU_VERIFY is.
+            operators: the caller's operators of this descriptor, by the `id` of their device. To find one there is
+                faster than by the descriptor, whose hash takes longer than all other steps of a look-up.
         """
         with self._engine.kompute.timed("call", type(desc).__name__, desc):
-            return self.planned(desc, flags=flags).launch(inputs, out, verify)
+            operator = None if operators is None else operators.get(id(self))
+            if operator is None:
+                operator = self.planned(desc, flags=flags)
+                if operators is not None:
+                    operators[id(self)] = operator
+            return operator.launch(inputs, out, verify)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
