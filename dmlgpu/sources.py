@@ -166,6 +166,9 @@ _FIELDS = {
     "input_gradient_tensor.sizes": "gradient.shape",
 }
 
+# The classes of arrays that lie in one place as a whole: all other sources compute calls themselves.
+_WHOLE = {np.ndarray, DeviceTensor}
+
 # The operators that other sources compute.
 _IN_PARTS = (
     ArgOperatorDesc,
@@ -203,47 +206,50 @@ def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> An
     parameters = dict(signature.parameters)
     by_position = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     needed = {name for name in by_position if parameters[name].default is inspect.Parameter.empty}
-    first = names[0]
-    # Checks of a descriptor take about 60 us, ten times a look-up. Typed, because True equals 1 but is not allowed.
-    cached: Any = lru_cache(256, typed=True)(body)
+    first, *others = names
 
-    @wraps(body)
-    def wrapper(*args: Any, out: Any = None, device: Selector = None, **options: Any) -> Any:
+    def checked(*args: Any, **options: Any) -> Call:
+        """The call that the body makes, if it has such arguments."""
         if not options.keys() <= parameters.keys():
             name = min(options.keys() - parameters.keys())
             raise TypeError(f"{body.__name__}() has no argument {name!r}; {write_instead(name, parameters)}")
         if len(args) > len(by_position):
             most = f"{len(by_position)} positional argument" + "s" * (len(by_position) > 1)
-            others = ", ".join([name for name in parameters if name not in by_position])
-            raise TypeError(f"{body.__name__}() takes {most} but {len(args)} were given; name the others: {others}")
-        if not args or len(names) > 1:
+            more = ", ".join([name for name in parameters if name not in by_position])
+            raise TypeError(f"{body.__name__}() takes {most} but {len(args)} were given; name the others: {more}")
+        return body(*args, **options)
+
+    # Checks of a descriptor take about 60 us, ten times a look-up. Typed, because True equals 1 but is not allowed.
+    cached: Any = lru_cache(256, typed=True)(checked)
+
+    @wraps(body)
+    def wrapper(*args: Any, out: Any = None, device: Selector = None, **options: Any) -> Any:
+        if others or not args:
             named = dict(zip(by_position, args, strict=False)) | options
             if len(named) < len(args) + len(options) or not needed <= named.keys():
-                body(*args, **options)  # raises a TypeError
+                checked(*args, **options)  # raises a TypeError
             args, options = (named.pop(first),), named
-        arrays = {first: source_of(args[0], f"{body.__name__}.{first}")}
-        for name in names[1:]:
+        arrays: dict[str, Any] = {first: source_of(args[0], f"{body.__name__}.{first}")}
+        for name in others:
             # An optional array is None if omitted, or a number.
             default = parameters[name].default
             argument = options.get(name, default)
             if argument is not None or default is not None:
                 arrays[name] = source_of(argument, f"{body.__name__}.{name}")
                 options[name] = operand_of(arrays[name])
-        values = (operand_of(arrays[first]), *args[1:])
-        make = cached if all(map(_is_immutable, (*values, *options.values()))) else body
-        source = arrays[like]
+        values = (*args[1:], *options.values())
+        make = cached if all(map(_is_immutable, values)) else checked
         try:
-            call: Call = make(*values, **options)
+            call: Call = make(operand_of(arrays[first]), *args[1:], **options)
             if call.warning:
                 warnings.warn(f"{body.__name__}: {call.warning}", stacklevel=2)
-            in_parts = len(names) == 1 and isinstance(call.desc, _IN_PARTS)
-            if not in_parts and any(isinstance(array, Source) for array in arrays.values()):
+            if _WHOLE.issuperset(map(type, arrays.values())):
+                return computed(call, arrays, arrays[like], out, device)
+            if others or not isinstance(call.desc, _IN_PARTS):
                 raise TypeError(
                     f"{body.__name__}() takes neither chunked nor Dask arrays; pass arrays or device tensors"
                 )
-            if isinstance(source, Source):
-                return source.compute(call, out, device)
-            return computed(call, arrays, source, out, device)
+            return arrays[first].compute(call, out, device)
         except DescriptorError as error:
             raise _in_callers_words(error, body.__name__) from None
 
