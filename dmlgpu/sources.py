@@ -23,7 +23,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from dmlgpu.call import Call, Operand, Type
+from dmlgpu.call import Call, Operand
 from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
@@ -323,7 +323,8 @@ def source_of(x: Any, name: str) -> Array | DeviceTensor | Source:
 def operand_of(source: Array | DeviceTensor | Source) -> Operand:
     """An array without its elements, as functions see it."""
     if isinstance(source, DeviceTensor):
-        return Operand(source.shape, source.dtype, source.desc)
+        desc = source.desc
+        return Operand(source.shape, desc.data_type.numpy, desc)
     if isinstance(source, Source):
         return source.operand
     return Operand(source.shape, source.dtype, None if source.flags.c_contiguous else source.strides)
@@ -348,49 +349,45 @@ def computed(
     Raises:
         TypeError: `out` is of another kind or type. DescriptorError: it has another shape, or memory that it shares.
     """
-    on_device = isinstance(like, DeviceTensor)
-    targets = None
-    if out is not None:
-        kind, what = (DeviceTensor, "a packed device tensor") if on_device else (np.ndarray, "an array")
-        targets = _outs(call, out, kind, what)
     inputs: list[Any] = [*arrays.values()][-len(call.inputs) :]
-    for i, x in enumerate(inputs[1:], 1):
-        inputs[i] = _typed(x, call.desc, call.desc.input_fields[i]) if x.ndim == 0 else x
+    if isinstance(like, DeviceTensor) and call.fill is None:
+        return _on_device(call, inputs, out, device)
+    targets = None if out is None else _outs(call, out, np.ndarray, "an array")
     if call.fill is not None:
         if device is not None:
             open_device(device)  # raises if there is none
         results: list[Any] = [np.full(call.shape, call.fill, dtype) for dtype in call.dtypes]
-    elif on_device:
-        results = _on_device(call, inputs, targets, device)
     elif call.converted is not None and (sums := _short_sum(call, inputs[0], device)) is not None:
         results = [sums]
     else:
         results = _on_host(call, inputs, device)
     if targets is not None:
         for target, result in zip(targets, results, strict=True):
-            if target is not result:
-                np.copyto(target, result)
+            np.copyto(target, result)
         return out
-    if call.shape == () and not on_device:
+    if call.shape == ():
         results = [result[()] for result in results]  # scalars, as in NumPy
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _on_device(call: Call, inputs: Sequence[Any], targets: Sequence[Any] | None, device: Selector) -> list[Any]:
-    """The results as device tensors: the targets, if there are any."""
+def _on_device(call: Call, inputs: Sequence[Any], out: Any, device: Selector) -> Any:
+    """The results as device tensors: `out` if that is not None."""
     owner = device_for(device, inputs)
+    targets = None if out is None else _outs(call, out, DeviceTensor, "a packed device tensor")
     sources = [
-        _viewed(x, tensor) if isinstance(x, DeviceTensor) else owner.tensor(_elements(x, tensor), tensor)
-        for x, tensor in zip(inputs, call.inputs, strict=True)
+        _viewed(x, call.inputs[i])
+        if isinstance(x, DeviceTensor)
+        else owner.tensor(_elements(call, i, x), call.inputs[i])
+        for i, x in enumerate(inputs)
     ]
     if targets is not None:
         views = [*map(_viewed, targets, call.outputs)]
         owner.run(call.desc, sources, views, flags=call.flags, operators=call.operators)
-        return [*targets]
+        return out
     outputs = owner.run(call.desc, sources, flags=call.flags, operators=call.operators)
     if len(call.tensors) == 1:
-        outputs = (outputs,)
-    return [view_of(y, tensor, call.shape) for y, tensor in zip(outputs, call.tensors, strict=True)]
+        return view_of(outputs, call.tensors[0], call.shape)
+    return tuple([view_of(y, tensor, call.shape) for y, tensor in zip(outputs, call.tensors, strict=True)])
 
 
 def _viewed(x: DeviceTensor, tensor: TensorDesc) -> DeviceTensor:
@@ -402,11 +399,9 @@ def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Any]:
     """The results as arrays."""
     owner = device_for(device, inputs)
     sources: list[Any] = []
-    for x, tensor in zip(inputs, call.inputs, strict=True):
+    for i, x in enumerate(inputs):
         on_device = isinstance(x, DeviceTensor)
-        if call.padding is not None:
-            x = np.pad(np.atleast_1d(x), call.padding)
-        sources.append(_viewed(x, tensor) if on_device else _elements(x, tensor, call.converted))
+        sources.append(_viewed(x, call.inputs[i]) if on_device else _elements(call, i, x))
     outputs = owner.run(call.desc, sources, flags=call.flags, operators=call.operators)
     results = []
     for y, dtype in zip(outputs if len(call.dtypes) > 1 else (outputs,), call.dtypes, strict=True):
@@ -419,10 +414,15 @@ def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Any]:
     return results
 
 
-def _elements(x: Array, tensor: TensorDesc, converted: Type | None = None) -> Array:
-    """The elements of an array as those of a tensor."""
-    if converted is not None:
-        x = x.astype(converted, copy=False)
+def _elements(call: Call, i: int, x: Array) -> Array:
+    """The elements of an array as those of an input tensor of the operator."""
+    tensor = call.inputs[i]
+    if i and x.ndim == 0:
+        x = _typed(x, call.desc, call.desc.input_fields[i])
+    if call.padding is not None:
+        x = np.pad(np.atleast_1d(x), call.padding)
+    if call.converted is not None:
+        x = x.astype(call.converted, copy=False)
     if x.dtype.kind == "i" and tensor.data_type is DataType.UINT64:  # negative indices are beyond the output
         x = x.view(x.dtype.str.replace("i", "u"))
     return x if x.shape == tensor.sizes else x.reshape(tensor.sizes)
@@ -470,16 +470,18 @@ def _outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
             too few, or two share memory.
     """
     targets = out_entries(out, len(call.dtypes), what)
-    for i, (target, dtype) in enumerate(zip(targets, call.dtypes, strict=True)):
+    for i, target in enumerate(targets):
+        dtype = call.dtypes[i]
         if not isinstance(target, kind) or target.dtype != dtype:
             if isinstance(target, (str, os.PathLike)):
                 raise TypeError(f"out: {shown(target)} is not allowed; paths are for dmlgpu.chunked(x)")
             how = _how_typed(call, i) if isinstance(target, kind) else ""
             raise TypeError(f"out: {described(target)} is not allowed; allowed is {what} of {dtype}{how}")
         check_out(target, call.shape)
-        if isinstance(target, DeviceTensor) and not target.desc.is_packed:
-            raise DescriptorError(f"out: {target.description} is not packed; allowed is {what}")
-        if isinstance(target, np.ndarray) and any(share_memory(target, other) for other in targets[:i]):
+        if kind is DeviceTensor:
+            if not target.desc.is_packed:
+                raise DescriptorError(f"out: {target.description} is not packed; allowed is {what}")
+        elif any(share_memory(target, other) for other in targets[:i]):
             raise DescriptorError(f"out: {described(target)} lies in another result; pass separate memory")
     return targets
 
@@ -495,11 +497,11 @@ def _how_typed(call: Call, i: int) -> str:
 
 def out_entries(out: Any, count: int, what: str) -> list[Any]:
     """The argument `out` as a list with an entry for each of `count` results, unchecked; errors call one `what`."""
-    targets = [out] if count == 1 else out
-    if not isinstance(targets, (tuple, list)) or len(targets) != count or isinstance(targets[0], (tuple, list)):
+    targets = [*out] if count > 1 and isinstance(out, (tuple, list)) else [out]
+    if len(targets) != count or isinstance(targets[0], (tuple, list)):
         allowed = what if count == 1 else f"a tuple, for each of {count} results {what}"
         raise DescriptorError(f"out: {described(out)} is not allowed; allowed is {allowed}")
-    return [*targets]
+    return targets
 
 
 def check_out(target: Any, shape: tuple[int, ...]) -> None:

@@ -59,6 +59,30 @@ def test_a_later_call_does_little_in_python(fresh_unified, desc, most):
     assert python_calls(lambda: operator(x)) <= most
 
 
+def test_a_later_call_of_a_function_does_little_more(fresh_unified):
+    operator, x = fresh_unified.compile(ROWS), fresh_unified.tensor(X)
+    target, out = operator(x), argmax(x, 1)
+    argmax(x, 1, out=out)
+    calls = lambda: operator(x, out=target), lambda: argmax(x, 1, out=out)
+    # The least of several: a slow submission is also measured.
+    of_operator, of_function = (min(python_calls(call) for _ in range(9)) for call in calls)
+    assert of_function <= of_operator + 24
+    assert has_maxima(out)
+
+
+def test_functions_keep_no_operator_that_its_device_dropped(fresh_unified, driver):
+    x = fresh_unified.tensor(X)
+    for _ in range(2):
+        assert has_maxima(argmax(x, 1))
+        assert fresh_unified.cache_info().operators == 1
+        fresh_unified.clear_cache()
+        assert fresh_unified.cache_info().operators == 0
+    with dmlgpu.Device(driver.index) as other:
+        for device in (fresh_unified, other, fresh_unified):
+            assert has_maxima(argmax(device.tensor(X), 1))
+            assert device.cache_info().operators == 1
+
+
 def test_what_was_refused_is_recorded_anew(fresh_staged, kp):
     """Vulkan may have refused the end of the recording, which cannot be submitted again."""
     operator, tensor = fresh_staged.compile(ROWS), fresh_staged.tensor(X)
