@@ -34,6 +34,7 @@ layout(constant_id = 16) const uint PHASE_WIDTH = 0;
 layout(constant_id = 17) const uint TILE_WIDTH = 8;
 layout(constant_id = 18) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
 layout(constant_id = 19) const bool WHOLE_VECTORS = false;  // tiles, and rows of outputs, consist of vectors
+layout(constant_id = 20) const uint LOADED = 1;  // columns of windows that are loaded at a time; SHARES: all
 // clang-format on
 
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
@@ -44,6 +45,7 @@ const uint ABOVE = (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT;
 const uint BEFORE = (WINDOW_WIDTH - 1 - PHASE_WIDTH) / STRIDE_WIDTH;
 const uint ROWS = ABOVE + (STRIDE_HEIGHT - 1 + PHASE_HEIGHT) / STRIDE_HEIGHT + 1;
 const uint COLUMNS = BEFORE + (TILE_WIDTH - 1 + PHASE_WIDTH) / STRIDE_WIDTH + 1;
+const uint TURNS = (COLUMNS - 1) / LOADED + 1;
 // Windows that can cover an output, along a dimension.
 const uint MOST_ROWS = (WINDOW_HEIGHT - 1) / STRIDE_HEIGHT + 1;
 const uint MOST_COLUMNS = (WINDOW_WIDTH - 1) / STRIDE_WIDTH + 1;
@@ -74,8 +76,9 @@ Operand gradient_of(WindowRow row, uint c)
     return operand_of(LOAD(source, at));
 }
 
-// The ring; load_row(), which moves it up in depth d and loads its last row; gathered(), which sums the gradients in
-// the ring for output (a, k) of a step, element `number`. Arrays are global, because GLSL copies array arguments.
+// The ring; move_up(), which moves it up by a row; load_windows(), which moves its last row in depth d to the left and
+// loads LOADED windows there; gathered(), which sums the gradients in the ring for output (a, k) of a step, element
+// `number`. Arrays are global, because GLSL copies array arguments.
 
 #ifdef SHARES
 
@@ -112,12 +115,14 @@ State sum_of_row(uint d, uint i)
     return sum;
 }
 
-void load_row(uint d, bool covers, uint plane, uint z, uint y, uint column)
+void move_up()
 {
-    [[unroll]] for (uint i = 0; i < LAST_ROW; ++i) {
-        if (d == 0)
-            sums[i] = sums[i + SUMS];
-    }
+    [[unroll]] for (uint i = 0; i < LAST_ROW; ++i)
+        sums[i] = sums[i + SUMS];
+}
+
+void load_windows(uint d, bool covers, uint plane, uint z, uint y, uint column)
+{
     WindowRow row = window_row(covers, plane, z, y, column);
     uint in_slab = counted(z * window_stride.x, reach.x + 1, 1, counted_begin.x, counted_end.x)
         * counted(y * STRIDE_HEIGHT, WINDOW_HEIGHT, 1, counted_begin.y, counted_end.y);
@@ -159,20 +164,27 @@ uint winners[RING];  // numbers of the elements that get them
 
 void begin_tile(uint column) {}
 
-void load_row(uint d, bool covers, uint plane, uint z, uint y, uint column)
+void move_up()
 {
-    uint first = d * ROWS * COLUMNS, last = first + (ROWS - 1) * COLUMNS;
-    // Counted from 0: Mesa 25 does not unroll a loop that begins at `first`, and keeps the arrays in memory.
-    [[unroll]] for (uint i = 0; i < (ROWS - 1) * COLUMNS; ++i) {
-        gradients[first + i] = gradients[first + i + COLUMNS];
-        winners[first + i] = winners[first + i + COLUMNS];
+    [[unroll]] for (uint i = 0; i < RING - COLUMNS; ++i) {
+        gradients[i] = gradients[i + COLUMNS];
+        winners[i] = winners[i + COLUMNS];
+    }
+}
+
+void load_windows(uint d, bool covers, uint plane, uint z, uint y, uint column)
+{
+    uint last = (d * ROWS + ROWS - 1) * COLUMNS, begin = last + COLUMNS - LOADED;
+    [[unroll]] for (uint c = 0; c < COLUMNS - LOADED; ++c) {
+        gradients[last + c] = gradients[last + c + LOADED];
+        winners[last + c] = winners[last + c + LOADED];
     }
     WindowRow row = window_row(covers, plane, z, y, column);
-    [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
+    [[unroll]] for (uint c = 0; c < LOADED; ++c) {
         bool is_window = has_window(row, c);
-        gradients[last + c] = gradient_of(row, c);
+        gradients[begin + c] = gradient_of(row, c);
         uint winner = maximum_at(is_window ? row.number + c + maxima_base : 0);
-        winners[last + c] = is_window ? winner : NONE;
+        winners[begin + c] = is_window ? winner : NONE;
     }
 }
 
@@ -226,7 +238,8 @@ void main()
     read_push();
     Tiles tiles = tiles_of(size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
-    uint item = mine.next;
+    // Not a constant above 1, else Mesa 25 unrolls the loop: it compiles 24 basic blocks for each load.
+    uint item = mine.next, turns = TURNS > 1 ? TURNS * gl_NumWorkGroups.y : 1;
     for (; item < mine.end; item += ITEM_STRIDE) {
         Tile tile = tile_number(item, tiles);
         // The first window of the ring. Before the first window of the input it is negative (wrapped around): so a
@@ -239,10 +252,14 @@ void main()
         // The first iterations only fill the ring (pool_small.comp).
         uint iterations = ROWS - 1 + (tile.end - tile.row - 1) / STRIDE_HEIGHT + 1;
         for (uint i = 0; i < iterations; ++i) {
-            [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
-                uint steps = DEPTHS - 1 - d;
-                bool covers = phase + steps * window_stride.x <= reach.x;
-                load_row(d, covers, tile.plane, last_depth - steps, window_row + i, column);
+            move_up();
+            // Drivers unroll no loop around this one. The first turn may load windows that later ones move out.
+            for (uint left = turns * LOADED; left > 0; left -= LOADED) {
+                [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
+                    uint steps = DEPTHS - 1 - d;
+                    bool covers = phase + steps * window_stride.x <= reach.x;
+                    load_windows(d, covers, tile.plane, last_depth - steps, window_row + i, column + COLUMNS - left);
+                }
             }
             if (i < ROWS - 1)
                 continue;

@@ -206,6 +206,21 @@ def test_tiles_compute_gradients_of_averages_if_outputs_need_few_additions(windo
     assert lower(desc, CPU).dispatches[0].shader.variant.startswith(kernel)
 
 
+@pytest.mark.parametrize(
+    ("window", "columns", "loaded"),
+    [((3, 3), 10, 5), ((4, 4), 11, 4), ((12, 12), 12, 4), ((3, 3, 3), 6, 3), ((1, 33), 36, 9)],
+    ids=str,
+)
+def test_columns_of_maxima_are_loaded_a_few_at_a_time(window, columns, loaded):
+    """By Mesa 25, which compiles loads slowly; by others all at once."""
+    desc = dmlgpu.MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 64, *(64 for _ in window))), window)
+    for limits in CPU, dataclasses.replace(CPU, gathers=True), GPU:
+        constants = lower(desc, limits, "pool_backward_small").dispatches[-1].shader.constants
+        at_once = constants["tile_width"] + window[-1] - 1
+        assert constants["loaded"] == (loaded if limits.gathers else at_once)
+        assert at_once == columns or limits is GPU
+
+
 def test_a_cpu_has_longer_dispatches_for_much_work():
     """More workgroups keep loops short. Dispatches of a GPU stay short, because a watchdog may reset it."""
     few, many = pool_desc(FLOAT32, (1, 1, 300, 300), (15, 15)), pool_desc(UINT8, (2, 8, 9000, 9001), (29, 30), (1, 2))

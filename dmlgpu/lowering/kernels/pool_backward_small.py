@@ -35,6 +35,9 @@ _UNROLLED = 190
 # Maximum of windows, or sums, in the ring: 12x12, which lavapipe (Mesa 25) compiles in a second; on a GPU, gfx1100,
 # with the fewest registers, spills with more.
 _RING, _GPU_RING = 150, 20
+# Columns of maxima that are loaded at a time if a driver compiles loads slowly (`Limits.gathers`): at most the first
+# number, or more if there would be more turns than the second, which Tiling.loads does not count.
+_COLUMNS, _TURNS = 5, 4
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,14 @@ class PoolBackwardSmall(WholeRowsKernel):
                 break
         return width
 
+    @cached_property
+    def loaded(self) -> int:
+        """LOADED of the shader."""
+        columns = self._windows_of(2, self.width)
+        if self.direct.maxima is None or not self.limits.gathers:
+            return columns
+        return even_part(columns, max(_COLUMNS, -(-columns // _TURNS)))
+
     @property
     def unit(self) -> int:
         # Tiles begin at a multiple of the stride, counted from the start of a slab.
@@ -186,6 +197,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             phase_width=self.phase[2],
             tile_width=self.width,
             shared_words=self.shares_words,
+            loaded=self.loaded,
             whole_vectors=self.width % self.vector_size == width.size % self.vector_size == 0,
         )
         push = Values(**self.direct.push(part), tile_height=self.without_partials.height)
