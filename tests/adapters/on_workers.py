@@ -1,4 +1,7 @@
-"""What the tests of interop.dask run on workers. It imports no conftest, which would change the environment there."""
+"""Functions that the tests of interop.dask run on workers.
+
+Importing conftest would change the environment there.
+"""
 
 import os
 import signal
@@ -17,9 +20,9 @@ def opened():
 
 
 def peak():
-    """The most bytes that this process had in memory, those of files included.
+    """Maximum of bytes that this process had in memory, including those of files.
 
-    getrusage would give a child what its parent had before exec.
+    In a child process, getrusage would include the memory of its parent before exec.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
@@ -30,7 +33,7 @@ def settings():
 
 
 def slow_block(numbers):
-    """A chunk with its number modulo 20 at (3, 4). Who makes number 12 for the first time is killed."""
+    """A chunk with its number modulo 20 at (3, 4). The first process that makes chunk 12 is killed."""
     i = int(numbers[0, 0])
     time.sleep(0.05)
     if i == 12:
@@ -46,7 +49,7 @@ def slow_block(numbers):
 
 
 def falling(block_info=None):
-    """A chunk of 4,096 columns that falls from row to row; the greatest element is in the middle of chunk 77."""
+    """A chunk of 4,096 columns whose elements fall from row to row; the maximum is in the middle of chunk 77."""
     (begin, end), (_, columns) = block_info[None]["array-location"]
     block = np.empty((end - begin, columns), np.float32)
     block[:] = -np.arange(begin, end, dtype=np.float32)[:, None]
