@@ -1,4 +1,4 @@
-"""NumPy's namespace with the functions of dmlgpu.interop.array_api: the library that `conformance.py` has tested."""
+"""The library under test of `conformance.py`: NumPy's namespace with the functions of dmlgpu.interop.array_api."""
 
 import atexit
 import collections

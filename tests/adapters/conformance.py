@@ -1,9 +1,9 @@
-"""Runs the tests of the array API standard of the functions of dmlgpu.interop.array_api, on every driver under test.
+"""Runs the array API standard's tests of the functions of dmlgpu.interop.array_api, on every driver under test.
 
     python -m tests.adapters.conformance CHECKOUT [EXAMPLES]
 
 CHECKOUT is a clone of github.com/data-apis/array-api-tests with its submodule. NumPy computes the sums, products and
-means of float64 and complex numbers, which dmlgpu refuses; it is said how many calls that were.
+means of float64 and complex numbers, which dmlgpu refuses; the number of these calls is printed.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from dmlgpu.interop import array_api
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 
-# Without what came to the standard later, or is in its draft.
+# Without functions that the standard added later, or that are in its draft.
 NAMES = sorted({*array_api.__all__} - {"cumulative_prod", "cumulative_sum", "top_k"})
 SEARCHING = [name for name in NAMES if name.startswith("arg")]
 STATISTICAL = [name for name in NAMES if name not in SEARCHING]

@@ -1,4 +1,4 @@
-"""ONNX models beside ONNX Runtime."""
+"""Results of ONNX models are those of ONNX Runtime."""
 
 import random
 
@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from dmlgpu import DescriptorError, interop
+from tests.support.errors import refuses
 
 
 def random_pool(op_type, number):
@@ -25,7 +26,7 @@ def random_pool(op_type, number):
         "dilations": entries(1, 4),
         "pads": [draw.randint(0, min(2, size - 1)) for size in window * 2],
     }
-    # Beside VALID ONNX Runtime takes ceil_mode, and dmlgpu does not.
+    # With VALID, ONNX Runtime uses ceil_mode, and dmlgpu does not.
     attributes |= {"auto_pad": "VALID"} if draw.random() < 0.2 else {"ceil_mode": draw.randint(0, 1)}
     outputs = {"y": TensorProto.FLOAT}
     if op_type == "AveragePool":
@@ -56,19 +57,18 @@ def test_pooling_is_that_of_onnx_runtime(driver, op_type):
         try:
             expected = session.run(None, {"x": x})
         except Exception:
-            with pytest.raises(DescriptorError, match="does not fit spatial sizes"):
-                ours.run([x])
+            refuses("does not fit spatial sizes", ours.run, [x])
             refused += 1
             continue
         try:
-            got = ours.run([x])
+            results = ours.run([x])
         except DescriptorError as error:
             if "lies wholly in the padding" not in str(error):  # where ONNX Runtime has the least float, or 0
                 raise
             continue
         pooled += 1
-        for each, other in zip(got, expected, strict=True):
-            assert each.shape == other.shape
-            np.testing.assert_allclose(each, other, rtol=1e-5, err_msg=str((number, model.graph.node)))
+        for result, array in zip(results, expected, strict=True):
+            assert result.shape == array.shape
+            np.testing.assert_allclose(result, array, rtol=1e-5, err_msg=str((number, model.graph.node)))
     assert pooled > 150
     assert refused > 10

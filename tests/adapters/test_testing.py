@@ -12,7 +12,7 @@ from dmlgpu.testing.libraries import library_of
 from dmlgpu.testing.outcomes import judge
 from dmlgpu.testing.trials import trials
 
-# A case of each function that a library has, with values that all documents agree on.
+# A case of each function that a library has, whose values all documents agree on.
 AGREED = {
     "argmax-of-rows",
     "argmin-of-columns",
@@ -47,7 +47,7 @@ AGREED = {
 @pytest.mark.parametrize(
     ("name", "least"), [("torch", 17), ("onnxruntime", 20), ("jax", 11), ("array-api:array_api_strict", 8)]
 )
-def test_what_all_agree_on(name, least):
+def test_cases_on_which_all_libraries_agree(name, least):
     library, counts = library_of(name), 0
     with Isolated(library.imports, library.to_numpy, 100) as child:
         for trial in trials([case for case in CASES if case.id in AGREED], []):

@@ -1,4 +1,4 @@
-"""What pyright finds in the script on which tests/host/test_types.py runs mypy."""
+"""Errors that pyright reports for the script on which tests/host/test_types.py runs mypy."""
 
 import json
 import subprocess
@@ -20,6 +20,6 @@ def test_pyright_finds_the_errors_of_a_script_and_no_others(tmp_path):
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable]
     finished = subprocess.run([*command, "--project", tmp_path], cwd=ROOT, capture_output=True, text=True, timeout=300)
     diagnostics = json.loads(finished.stdout)["generalDiagnostics"]
-    found = {each["range"]["start"]["line"] + 1 for each in diagnostics if each["severity"] == "error"}
+    errors = {error["range"]["start"]["line"] + 1 for error in diagnostics if error["severity"] == "error"}
     lines = enumerate((tmp_path / "script.py").read_text().splitlines(), 1)
-    assert found == {number for number, line in lines if line.endswith("# error")}, finished.stdout
+    assert errors == {number for number, line in lines if line.endswith("# error")}, finished.stdout

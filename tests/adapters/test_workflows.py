@@ -1,4 +1,4 @@
-"""The workflows of GitHub are YAML that says what it seems to. Dask brings the parser."""
+"""The jobs of GitHub's workflows, by the YAML parser that Dask installs."""
 
 import pytest
 import yaml
