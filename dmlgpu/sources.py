@@ -207,6 +207,7 @@ def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> An
     by_position = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     needed = {name for name in by_position if parameters[name].default is inspect.Parameter.empty}
     first, *others = names
+    paths = {name: f"{body.__name__}.{name}" for name in names}
 
     def checked(*args: Any, **options: Any) -> Call:
         """The call that the body makes, if it has such arguments."""
@@ -229,13 +230,13 @@ def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> An
             if len(named) < len(args) + len(options) or not needed <= named.keys():
                 checked(*args, **options)  # raises a TypeError
             args, options = (named.pop(first),), named
-        arrays: dict[str, Any] = {first: source_of(args[0], f"{body.__name__}.{first}")}
+        arrays: dict[str, Any] = {first: source_of(args[0], paths[first])}
         for name in others:
             # An optional array is None if omitted, or a number.
             default = parameters[name].default
             argument = options.get(name, default)
             if argument is not None or default is not None:
-                arrays[name] = source_of(argument, f"{body.__name__}.{name}")
+                arrays[name] = source_of(argument, paths[name])
                 options[name] = operand_of(arrays[name])
         values = (*args[1:], *options.values())
         make = cached if all(map(_is_immutable, values)) else checked
