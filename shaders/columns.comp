@@ -190,7 +190,6 @@ void write_columns(Item item, bool writes)
 
 void main()
 {
-    read_push();
     uint row_size = push.size[kept_rank - 1];
     uint first_row = first_output / row_size, first_column = first_output - first_row * row_size;
     step_size = push.stride[kept_rank];

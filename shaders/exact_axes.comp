@@ -15,6 +15,7 @@
 #define State Bin
 #include "core/axes.glsl"
 #include "core/cooperating.glsl"
+#include "core/segments.glsl"
 
 // TOGETHER: loads that an invocation waits for together. One by one, loads take as long as the loop over them. SAMPLES:
 // loads that choose the exponents of the bins.
@@ -163,7 +164,6 @@ void write(Item item, uint k, Long sum, Bits value)
 
 void main()
 {
-    read_push();
     rank = kept_rank + push.reduced_rank;
     innermost = push.size[rank - 1];
     step_size = push.stride[rank - 1];

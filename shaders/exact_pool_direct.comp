@@ -3,6 +3,7 @@
 // split of its window; splits are those of pool_direct.comp.
 
 #include "core/any_windows.glsl"
+#include "core/segments.glsl"
 
 layout(set = 0, binding = 2) buffer Target { uint target[]; };  // outputs or partials
 
@@ -80,7 +81,6 @@ void write(Item item, Long sum, Bits value)
 
 void main()
 {
-    read_push();
     Items mine = items_of(output_count * push.split_count);
     uint next = mine.next;
     while (next < mine.end) {

@@ -149,7 +149,6 @@ void add_rows(inout Long sum, inout uvec3 specials, uint plane, uvec3 window, ui
 
 void main()
 {
-    read_push();
     stride = uvec3(push.window_stride[0], push.window_stride[1], STRIDE_WIDTH);
     uvec3 output_size = all_of(push.output_size);
     Tiles tiles = tiles_of(output_size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);

@@ -103,7 +103,6 @@ void compute(uint item)
 
 void main()
 {
-    read_push();
     Items mine = items_of(item_count);
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE)

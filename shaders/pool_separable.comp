@@ -146,48 +146,26 @@ layout(push_constant) uniform Push {
 
 // The push constants, each read once (kernel.glsl). Without DILATED the dilation and the spacing are 1: llvmpipe
 // divides for one invocation after the other, even in a branch that is not taken.
-uint size, output_size, window_size, window_stride, dilation, start_padding, spacing, width, pitch;
-uint values_base, indices_base, line_stride;
-uint vectors = 1;  // of neighbouring lines, at one position
+uint size = push.size, output_size = push.output_size, window_size = push.window_size;
+uint window_stride = push.window_stride, start_padding = push.start_padding, width = push.width, pitch = push.pitch;
+uint dilation = DILATED ? push.dilation : 1, spacing = DILATED ? push.spacing : 1;
+uint source_base = push.source_base, values_base = push.values_base, indices_base = push.indices_base;
+// `vectors` of neighbouring lines are at one position, and line_stride is from there to the next.
 #ifdef ROWS
-uvec2 rows, input_rows = uvec2(0);
-uvec3 stride;
-uint plane_stride, first_index = 0;
-#else
-uint row_count, row_vectors, source_indices;
-#endif
-
-void read_push()
-{
-    size = push.size;
-    output_size = push.output_size;
-    window_size = push.window_size;
-    window_stride = push.window_stride;
-    start_padding = push.start_padding;
-    width = push.width;
-    pitch = push.pitch;
-    dilation = DILATED ? push.dilation : 1;
-    spacing = DILATED ? push.spacing : 1;
-    source_base = push.source_base;
-    values_base = push.values_base;
-    indices_base = push.indices_base;
-#ifdef ROWS
-    rows = uvec2(push.rows[0], push.rows[1]);
-    stride = all_of(push.stride);
-    plane_stride = push.plane_stride;
-    line_stride = stride.z;
+uvec2 rows = uvec2(push.rows[0], push.rows[1]);
+uvec3 stride = all_of(push.stride);
+uint plane_stride = push.plane_stride, vectors = 1, line_stride = stride.z;
 #ifdef HAS_INDEX
-    input_rows = uvec2(push.input_rows[0], push.input_rows[1]);
-    first_index = push.first_index;
+uvec2 input_rows = uvec2(push.input_rows[0], push.input_rows[1]);
+uint first_index = push.first_index;
+#else
+uvec2 input_rows = uvec2(0);
+uint first_index = 0;
 #endif
 #else
-    row_count = push.row_count;
-    row_vectors = pitch / COLUMNS;
-    vectors = row_count * row_vectors;
-    line_stride = vectors;
-    source_indices = push.source_indices + source_base;
+uint row_count = push.row_count, row_vectors = pitch / COLUMNS, vectors = row_count * row_vectors;
+uint line_stride = vectors, source_indices = push.source_indices + source_base;
 #endif
-}
 
 // A tile: its lines and windows. Positions count from the first element of a line, in elements, also for gradients:
 // set_windows() has divided by BASE_DILATION.
@@ -529,7 +507,6 @@ void compute(Tile tile)
 
 void main()
 {
-    read_push();
     uint residues = DILATED ? min(spacing, output_size) : 1;
     uint tiles = ((DILATED ? (output_size - 1) / spacing : output_size - 1) / TILE + 1) * residues;
     uint first_item = push.first_item;

@@ -207,7 +207,6 @@ void store_row(Tile tile, uint row, uvec3 output_size, uvec3 window_stride)
 
 void main()
 {
-    read_push();
     uvec3 output_size = all_of(push.output_size), window_stride = all_of(push.window_stride);
     Tiles tiles = tiles_of(output_size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);

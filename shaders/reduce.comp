@@ -36,7 +36,6 @@ State reduce(uint origin, uint begin, uint end, uint rank, uint innermost, uint 
 
 void main()
 {
-    read_push();
     uint rank = kept_rank + push.reduced_rank, innermost = push.size[rank - 1], step = push.stride[rank - 1];
     uint outermost_stride = push.stride[kept_rank];
     Items mine = items_of(output_count * split_count);

@@ -33,22 +33,10 @@ layout(push_constant) uniform Push {
 } push;
 
 // The push constants that every output needs, each read once (kernel.glsl).
-uvec3 size, output_size, window_size, window_stride, dilation, start_padding, counted_end;
-uint channels, parameters_base;
-
-void read_push()
-{
-    size = all_of(push.size);
-    output_size = all_of(push.output_size);
-    window_size = all_of(push.window_size);
-    window_stride = all_of(push.window_stride);
-    dilation = all_of(push.dilation);
-    start_padding = all_of(push.start_padding);
-    counted_end = all_of(push.counted_end);
-    channels = push.channels;
-    source_base = push.source_base;
-    parameters_base = push.parameters_base;
-}
+uvec3 size = all_of(push.size), output_size = all_of(push.output_size), window_size = all_of(push.window_size);
+uvec3 window_stride = all_of(push.window_stride), dilation = all_of(push.dilation);
+uvec3 start_padding = all_of(push.start_padding), counted_end = all_of(push.counted_end);
+uint channels = push.channels, source_base = push.source_base, parameters_base = push.parameters_base;
 
 // Integers of 64 bits, below 2^63: the low word, and the high one.
 uvec2 product(uint a, uint b)
@@ -160,7 +148,6 @@ uint output_of(uint sum)
 
 void main()
 {
-    read_push();
     uint first_output = push.first_output, output_count = push.output_count;
     uint first_word = (first_output + push.values_base) / 4;
     Items mine = items_of((output_count - 1) / 4 + 1);

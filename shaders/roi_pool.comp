@@ -34,11 +34,14 @@ layout(push_constant) uniform Push {
     uint bin_splits;       // splits of a bin, in all dispatches
     uint split_begin;      // the splits of this dispatch: the first, and how many
     uint split_count;
-    uint source_first;     // as in kernel.glsl
+    uint source_first;     // the bound segment: its first element, and the size of a full segment
     uint source_count;
     uint source_base;
     uint target_base;  // output number + target_base is its offset; TO_PARTIALS: offset of the partials, in words
 } push;
+
+// Each read once (kernel.glsl).
+uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
 
 const uint MOST = 1u << 30;  // coordinates are clamped to it
 
@@ -126,9 +129,6 @@ Range next_bin(inout Bins bins, uint size)
 void main()
 {
     uint output_count = push.output_count, tile = push.tile, splits = push.bin_splits;
-    source_first = push.source_first;
-    source_count = push.source_count;
-    source_base = push.source_base;
     uint row_stride = push.stride[2], column_stride = push.stride[3], width = push.size[1];
     uint pooled_height = push.pooled_size[0], pooled_width = push.pooled_size[1], channel_count = push.channel_count;
     uint first_output = push.first_output, target_base = push.target_base, split_begin = push.split_begin;

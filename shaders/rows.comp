@@ -172,7 +172,6 @@ void reduce(uint next, uint count)
 
 void main()
 {
-    read_push();
     uint count = output_count * split_count;
     Items mine = shared_items_of(count);
     uint next = mine.next;

@@ -1,20 +1,8 @@
 #version 430
 #extension GL_ARB_enhanced_layouts : require
+#extension GL_KHR_memory_scope_semantics : require
 // Writes each element to its output if scatter_mark.comp marked the output with the element's number, the third step of
 // core/scattered.glsl. WRITE selects other steps. An item is four elements of the source.
-
-#define NO_STATUS
-#define INDICES 0
-#define SOURCE 2
-#include "core/scattered.glsl"
-
-layout(constant_id = 11) const uint WRITE = 0;  // which elements are written: Write of kernels/scatter.py
-layout(constant_id = 12) const uint LATE = 0;  // the highest bit; 0 if numbers need it: then all are written again
-layout(constant_id = 13) const bool CHECKED = false;  // do nothing unless `again` is set
-
-const bool AGAIN = WRITE == 1, ALL = WRITE == 2, COMPARES = WRITE == 3;
-
-layout(set = 0, binding = 3) buffer Values { uint values[]; };
 
 // Address + base is the offset in the buffer, in elements.
 layout(push_constant) uniform Push {
@@ -39,28 +27,25 @@ layout(push_constant) uniform Push {
     uint values_base;
 } push;
 
-// The push constants that every element needs, each read once (kernel.glsl).
-uint last_base, values_base, values_first, values_count;
-uvec4 source_stride, output_size, values_stride;
+#define NO_STATUS
+#define INDICES 0
+#define SOURCE 2
+#include "core/scattered.glsl"
 
-void read_push()
-{
-    last_base = push.last_base;
-    size = all_of(push.size);
-    indices_stride = all_of(push.indices_stride);
-    indices_first = push.indices_first;
-    indices_count = push.indices_count;
-    indices_base = push.indices_base;
-    source_stride = all_of(push.source_stride);
-    source_first = push.source_first;
-    source_count = push.source_count;
-    source_base = push.source_base;
-    output_size = uvec4(size.xy, push.plane[0], push.plane[1]);
-    values_stride = all_of(push.values_stride);
-    values_first = push.values_first;
-    values_count = push.values_count;
-    values_base = push.values_base;
-}
+layout(constant_id = 11) const uint WRITE = 0;  // which elements are written: Write of kernels/scatter.py
+layout(constant_id = 12) const uint LATE = 0;  // the highest bit; 0 if numbers need it: then all are written again
+layout(constant_id = 13) const bool CHECKED = false;  // do nothing unless `again` is set
+
+const bool AGAIN = WRITE == 1, ALL = WRITE == 2, COMPARES = WRITE == 3;
+
+layout(set = 0, binding = 3) buffer Values { uint values[]; };
+
+// As those of scattered.glsl.
+uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
+uint values_first = push.values_first, values_count = push.values_count, values_base = push.values_base;
+uint last_base = push.last_base;
+uvec4 source_stride = all_of(push.source_stride), values_stride = all_of(push.values_stride);
+uvec4 output_size = uvec4(size.xy, push.plane[0], push.plane[1]);
 
 // Writes an output. Other invocations may write its neighbours in the word at the same time. Except with ALL, no two
 // write the same output: the stores are atomic because llvmpipe is faster at these (2x2 on Mesa 22.3: 14.5 ms, not
@@ -109,7 +94,6 @@ bool write_marked(uint number, uint index, uint packed)
 
 void main()
 {
-    read_push();
     uint first_output = push.first_output, output_count = push.output_count, again_at = first_output + last_base - 1;
     uint first_element = push.first_element, end = first_element + push.element_count;
     if ((AGAIN || CHECKED) && last[again_at] == 0)

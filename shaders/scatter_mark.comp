@@ -1,13 +1,8 @@
 #version 430
 #extension GL_ARB_enhanced_layouts : require
+#extension GL_KHR_memory_scope_semantics : require
 // Marks each output with the number of an element that has its index, the second step of core/scattered.glsl. An item
 // is four elements of the source.
-
-#define INDICES 1
-#include "core/scattered.glsl"
-
-layout(constant_id = 11) const bool REPORTS = false;  // only copy the bit of `scatter` from `again` to the status
-layout(constant_id = 12) const bool CHECKED = false;  // do nothing unless `again` is set
 
 // Address + base is the offset in the buffer, in elements.
 layout(push_constant) uniform Push {
@@ -23,16 +18,17 @@ layout(push_constant) uniform Push {
     uint indices_base;
 } push;
 
+#define INDICES 1
+#include "core/scattered.glsl"
+
+layout(constant_id = 11) const bool REPORTS = false;  // only copy the bit of `scatter` from `again` to the status
+layout(constant_id = 12) const bool CHECKED = false;  // do nothing unless `again` is set
+
 void main()
 {
     uint first_output = push.first_output, output_count = push.output_count, last_base = push.last_base;
     uint first_element = push.first_element, end = first_element + push.element_count;
     uint again_at = first_output + last_base - 1;
-    size = all_of(push.size);
-    indices_stride = all_of(push.indices_stride);
-    indices_first = push.indices_first;
-    indices_count = push.indices_count;
-    indices_base = push.indices_base;
     if (REPORTS) {
         if ((last[again_at] & ENDED_EARLY) != 0)
             atomicOr(status[0], ENDED_EARLY);

@@ -40,53 +40,30 @@ layout(push_constant) uniform Push {
 } push;
 
 // The push constants that every window needs, each read once (kernel.glsl).
-uvec3 size, stride, output_size, window_size, window_stride, dilation, start_padding, counted_begin, counted_end;
-uint plane_stride, first_output, output_count, word_count, item_count;
+uvec3 size = all_of(push.size), stride = all_of(push.stride), output_size = all_of(push.output_size);
+uvec3 window_size = all_of(push.window_size), window_stride = all_of(push.window_stride);
+uvec3 dilation = all_of(push.dilation), start_padding = all_of(push.start_padding);
+uint plane_stride = push.plane_stride, first_output = push.first_output, output_count = push.output_count;
+uint source_base = push.source_base, word_count = (output_count - 1) / ELEMENTS_PER_WORD + 1;
 #ifdef OUTPUTS_ONLY
-uint indices_base, values_base;
+uint source_first = 0, source_count = 0, item_count = word_count;
+uint indices_base = push.indices_base, values_base = push.values_base;
+bool counts_padding = push.counts_padding != 0;
+uvec3 counted_end = all_of(push.counted_end);
 #else
-uvec3 split_sizes, split_counts;
-uint split_begin, partials_base;
+uint source_first = push.source_first, source_count = push.source_count, item_count = word_count * push.split_count;
+uint partials_base = push.partials_base, split_begin = push.split_begin, cut = push.cut, split_size = push.split_size;
+bool counts_padding = COUNTS_PADDING;
+uvec3 counted_end = start_padding + size + uvec3(END_PADDING_DEPTH, END_PADDING_HEIGHT, END_PADDING_WIDTH);
+// One step along each dimension before the cut, all steps along each after it.
+uvec3 split_sizes = uvec3(cut == 0 ? split_size : 1,
+                          cut == 1       ? split_size
+                              : cut == 0 ? window_size.y
+                                         : 1,
+                          cut == 2 ? split_size : window_size.z);
+uvec3 split_counts = (window_size - 1) / split_sizes + 1;
 #endif
-
-void read_push()
-{
-    size = all_of(push.size);
-    stride = all_of(push.stride);
-    output_size = all_of(push.output_size);
-    window_size = all_of(push.window_size);
-    window_stride = all_of(push.window_stride);
-    dilation = all_of(push.dilation);
-    start_padding = all_of(push.start_padding);
-    plane_stride = push.plane_stride;
-    first_output = push.first_output;
-    output_count = push.output_count;
-    source_base = push.source_base;
-    word_count = item_count = (output_count - 1) / ELEMENTS_PER_WORD + 1;
-#ifdef OUTPUTS_ONLY
-    indices_base = push.indices_base;
-    values_base = push.values_base;
-    bool counts_padding = push.counts_padding != 0;
-    counted_end = all_of(push.counted_end);
-#else
-    bool counts_padding = COUNTS_PADDING;
-    counted_end = start_padding + size + uvec3(END_PADDING_DEPTH, END_PADDING_HEIGHT, END_PADDING_WIDTH);
-    item_count *= push.split_count;
-    partials_base = push.partials_base;
-    source_first = push.source_first;
-    source_count = push.source_count;
-    uint cut = push.cut, split_size = push.split_size;
-    split_begin = push.split_begin;
-    // One step along each dimension before the cut, all steps along each after it.
-    split_sizes = uvec3(cut == 0 ? split_size : 1,
-                        cut == 1       ? split_size
-                            : cut == 0 ? window_size.y
-                                       : 1,
-                        cut == 2 ? split_size : window_size.z);
-    split_counts = (window_size - 1) / split_sizes + 1;
-#endif
-    counted_begin = counts_padding ? uvec3(0) : start_padding;
-}
+uvec3 counted_begin = counts_padding ? uvec3(0) : start_padding;
 
 #ifndef OUTPUTS_ONLY
 // First step of split number `split` of the dispatch, along each dimension.

@@ -34,29 +34,17 @@ layout(push_constant) uniform Push {
 } push;
 
 // The push constants that every output needs, each read once (kernel.glsl).
-uint kept_rank, outer_stride, reduced_begin, reduced_end, split_size, split_count, first_output, output_count;
-uint target_base, values_base;
-
-void read_push()
-{
-    kept_rank = push.kept_rank;
-    outer_stride = kept_rank == 0 ? 0 : push.stride[0];
-    reduced_begin = push.reduced_begin;
-    reduced_end = push.reduced_end;
-    split_size = push.split_size;
-    split_count = TO_PARTIALS ? (reduced_end - reduced_begin - 1) / split_size + 1 : 1;
-    first_output = push.first_output;
-    output_count = push.output_count;
-    source_first = push.source_first;
-    source_count = push.source_count;
-    source_base = push.source_base;
-    target_base = push.target_base;
+uint kept_rank = push.kept_rank, outer_stride = kept_rank == 0 ? 0 : push.stride[0];
+uint reduced_begin = push.reduced_begin, reduced_end = push.reduced_end, split_size = push.split_size;
+uint split_count = TO_PARTIALS ? (reduced_end - reduced_begin - 1) / split_size + 1 : 1;
+uint first_output = push.first_output, output_count = push.output_count;
+uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
+uint target_base = push.target_base;
 #ifdef HAS_INDEX
-    values_base = push.values_base;
+uint values_base = push.values_base;
 #else
-    values_base = target_base;
+uint values_base = target_base;
 #endif
-}
 
 // The address of element `number`, in row-major order, of dimensions begin to end - 1. Dimension `begin` has the stride
 // `outermost_stride`.

@@ -52,7 +52,7 @@ layout(push_constant) uniform Push {
 // clang-format on
 
 // The push constants that every output needs, each read once (kernel.glsl).
-uint plane_stride, values_base;
+uint plane_stride, source_base, values_base;
 uvec3 size, window_count, stride, reach, window_stride, start_padding;
 #ifdef SHARES
 uvec3 counted_begin, counted_end;

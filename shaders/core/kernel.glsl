@@ -82,21 +82,10 @@ uint index_of_words(uint low, uint high) { return INDEX_WORDS != 2 || high == 0 
 layout(set = 0, binding = SOURCE) readonly buffer Source { uint source[]; };
 layout(set = 0, binding = SOURCE) readonly buffer SourceVectors { uvec4 source_vectors[]; };
 
-// The bound segment's first element, and the size of a full segment: the tensor's last segment may be shorter, but no
-// address is past the tensor's end. Address + source_base is the offset in the buffer.
-//
-// Kernels first copy push constants to variables such as these, because llvmpipe loads a push constant at every read,
-// for one invocation after the other.
-uint source_first, source_count, source_base;
-
-// The element at `address`; 0, if the bound segment does not have it.
-Bits element_at(uint address)
-{
-    Bits element = Bits(0);
-    if (!SEGMENTED || address - source_first < source_count)
-        element = LOAD(source, address + source_base);
-    return element;
-}
+// Kernels copy push constants to variables, because llvmpipe loads a push constant at every read, for one invocation
+// after the other. source_first is the bound segment's first element, source_count the size of a full segment: the
+// tensor's last segment may be shorter, but no address is past the tensor's end. Address + source_base is the offset in
+// the buffer.
 
 // The vector that begins with element `at` of the buffer, a multiple of VECTOR_SIZE.
 uvec4 aligned_vector(uint at) { return source_vectors[at / VECTOR_SIZE]; }

@@ -23,7 +23,6 @@
 //
 // Without PACKED, elements and outputs outside the bound segments are skipped.
 
-#extension GL_KHR_memory_scope_semantics : require
 #include "core/kernel.glsl"
 
 layout(constant_id = 10) const bool PACKED = false;  // all tensors are packed: an element's address is its number
@@ -54,8 +53,8 @@ layout(set = 0, binding = INDICES + 1) buffer LastElements { uint last[]; };
 #define RELAXED gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsRelaxed
 
 // The push constants that every element needs, each read once (kernel.glsl).
-uint indices_base, indices_first, indices_count;
-uvec4 size, indices_stride;
+uint indices_first = push.indices_first, indices_count = push.indices_count, indices_base = push.indices_base;
+uvec4 size = all_of(push.size), indices_stride = all_of(push.indices_stride);
 
 // The index at a word.
 uint index_at(uint word) { return index_of_words(indices[word], indices[word + INDEX_WORDS - 1]); }

@@ -51,22 +51,10 @@ const uint FILLING = (RING_ROWS - 1) / FRESH_ROWS;
 const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // input rows of a window in a row of the ring
 
 // The push constants that every tile needs, each read once (kernel.glsl).
-uint plane_stride, depth_stride, row_stride, indices_base, values_base;
-uvec3 size, start_padding, counted_begin, counted_end;
-
-void read_push()
-{
-    plane_stride = push.plane_stride;
-    depth_stride = push.stride[0];
-    row_stride = push.stride[1];
-    source_base = push.source_base;
-    indices_base = push.indices_base;
-    values_base = push.values_base;
-    size = all_of(push.size);
-    start_padding = all_of(push.start_padding);
-    counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0);
-    counted_end = all_of(push.counted_end);
-}
+uint plane_stride = push.plane_stride, depth_stride = push.stride[0], row_stride = push.stride[1];
+uint source_base = push.source_base, indices_base = push.indices_base, values_base = push.values_base;
+uvec3 size = all_of(push.size), start_padding = all_of(push.start_padding);
+uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
 
 // Loads the span that begins with element `at` of the buffer, and shifts it to the start of `vectors`:
 //

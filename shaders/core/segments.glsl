@@ -1,0 +1,10 @@
+// Elements of an input in several segments: source_first, source_count and source_base are those of the bound one.
+
+// The element at `address`; 0, if the bound segment does not have it.
+Bits element_at(uint address)
+{
+    Bits element = Bits(0);
+    if (!SEGMENTED || address - source_first < source_count)
+        element = LOAD(source, address + source_base);
+    return element;
+}
