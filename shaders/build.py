@@ -141,13 +141,14 @@ def run(*command: object) -> str:
     return done.stdout
 
 
-def source_of(name: str, accumulator: str) -> str:
+def source_of(name: str, accumulator: str, bits: int) -> str:
     """The text of a file of this folder and of all that it includes. #line has messages name the file that is wrong."""
+    width = str(bits) if bits >= 32 else "narrow"
     lines = []
     for number, line in enumerate((SHADERS / name).read_text().splitlines(), 1):
         if include := re.fullmatch('#include "(.*)"', line):
-            other = include[1].replace("ACCUMULATOR", accumulator)
-            line = f'#line 1 "{other}"\n{source_of(other, accumulator)}\n#line {number + 1} "{name}"'
+            other = include[1].replace("ACCUMULATOR", accumulator).replace("WIDTH", width)
+            line = f'#line 1 "{other}"\n{source_of(other, accumulator, bits)}\n#line {number + 1} "{name}"'
         lines.append(line)
     return "\n".join(lines)
 
@@ -165,6 +166,11 @@ class Module:
         """The second part of the name, from its end."""
         return self.name.rsplit("_", 2)[1]
 
+    @property
+    def bits(self) -> int:
+        """The width of elements, the last part of the name."""
+        return int(self.name.rsplit("_", 1)[1])
+
     @cached_property
     def text(self) -> str:
         """The text that is compiled.
@@ -172,7 +178,7 @@ class Module:
         It is of GLSL 4.30, the first with compute shaders: for 4.50 glslang reads twice as many functions of its own,
         which takes longer than the file.
         """
-        version, _, lines = source_of(self.entry_point, self.accumulator).partition("\n")
+        version, _, lines = source_of(self.entry_point, self.accumulator, self.bits).partition("\n")
         extensions = "GL_EXT_control_flow_attributes", "GL_GOOGLE_cpp_style_line_directive"
         head = version, *(f"#extension {extension} : require" for extension in extensions)
         return "\n".join((*head, f'#line 2 "{self.entry_point}"', lines, ""))

@@ -68,13 +68,10 @@ Bits next_value(uint line, Bits bits, bool exclusive)
 #if defined(ROWS) || defined(COLUMNS)
 
 #if BITS == 64
-#define PUT(vector, k, bits) vector[2 * (k)] = (bits).x, vector[2 * (k) + 1] = (bits).y
 uvec4 opposite_of(uvec4 vector) { return vector.zwxy; }
 #elif BITS == 32
-#define PUT(vector, k, bits) vector[k] = bits
 uvec4 opposite_of(uvec4 vector) { return vector.wzyx; }
 #else
-#define PUT(vector, k, bits) vector[(k) / 2] |= (bits) << (k) % 2 * 16
 uvec4 opposite_of(uvec4 vector) { return vector.wzyx << 16 | vector.wzyx >> 16; }
 #endif
 
@@ -83,7 +80,7 @@ uvec4 next_values(uvec4 elements, bool exclusive)
     uvec4 values = uvec4(0);
     [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k) {
         Bits value = next_value(LINES == 1 ? 0 : k, element_of(elements, k), exclusive);
-        PUT(values, k, value);
+        PUT(values, k, value)
     }
     return values;
 }

@@ -52,7 +52,7 @@ const uint FACTORS = 1, DIGITS = 3;
 const uint FACTORS = 1, DIGITS = 2;
 #endif
 const uint DIGIT_BITS = 30, DIGIT = (1u << DIGIT_BITS) - 1;
-const uint HIDDEN = 1u << MANTISSA, SIGN = 1u << (BITS - 1);
+const uint HIDDEN = 1u << MANTISSA;
 const uint INFINITY = SPECIAL << MANTISSA, NAN_BITS = INFINITY | HIDDEN >> 1;
 
 const uint HAS_NAN = 1, HAS_INFINITY = 2, HAS_NEGATIVE_INFINITY = 4;

@@ -10,8 +10,6 @@ layout(constant_id = 9) const bool LAST = false;     // choose the last of equal
 #endif
 // clang-format on
 
-const uint SIGN = 1u << (min(BITS, 32) - 1);  // for 64-bit elements in the high word
-
 // Radix keys are unsigned numbers in the order of their elements. Shaders compare keys, not floats, because drivers may
 // flush denormals and guarantee nothing about NaN. -0 and +0 have equal keys. Every NaN has the highest key. With
 // MINIMUM the keys of all other elements are in reverse order. (Keys of radix sorts differ for -0 and +0, and from NaN
@@ -20,46 +18,19 @@ const uint SIGN = 1u << (min(BITS, 32) - 1);  // for 64-bit elements in the high
 // `?:` chooses between variables, so that glslang emits a select and no branch: SwiftShader keeps every branch, even on
 // a constant, and takes minutes to compile a shader with hundreds of branches.
 
-// The key of an integer, and the integer of a key.
+// radix_key() is the key of an element, integer_key() the key of an integer, and the integer of a key; lowest_bits() has
+// the lowest key.
+#if BITS == 64
+#include "accumulators/keys_64.glsl"
+#else
 Bits integer_key(Bits number)
 {
-#if BITS == 64
-    Bits changed = uvec2(number.x, number.y ^ SIGN), every = uvec2(0xFFFFFFFFu);
-#else
     Bits changed = number ^ SIGN, every = MASK;
-#endif
     Bits key = NUMBER_KIND == INT ? changed : number, reversed = key ^ every;
     return MINIMUM ? reversed : key;
 }
 
-#if BITS == 64
-const uint INFINITY = 0x7FF00000u;  // the high word
-
-// The key of a float is SIGN << 32 plus or minus its magnitude, or the highest one for NaN. To subtract, as -x is
-// (x ^ ~0) + 1, `negative` is all ones; the 1 carries to the high word if the low one is 0.
-Bits radix_key(Bits bits)
-{
-    uint low = bits.x, high = bits.y & ~SIGN, sign = bits.y >> 31, negative = 0 - sign, positive = sign - 1;
-    negative = MINIMUM ? positive : negative;
-    uint has_low = min(low, 1), carry = negative & (1 - has_low);
-    uvec2 number = uvec2((low ^ negative) - negative, (high ^ negative) + carry + SIGN), highest = uvec2(0xFFFFFFFFu);
-    number = (high | has_low) > INFINITY ? highest : number;
-    Bits integer = integer_key(bits);
-    return NUMBER_KIND == FLOAT ? number : integer;
-}
-
-// No || and &&, which are branches, and no selects, which depend on each other from element to element: SwiftShader
-// takes minutes to compile either.
-bool is_above(Bits a, Bits b) { return any(bvec2(a.y > b.y, all(bvec2(a.y == b.y, a.x > b.x)))); }
-
-#else
-
-#if BITS == 16
-const uint INFINITY = 0x7C00u;
-#else
-const uint INFINITY = 0x7F800000u;
-#endif
-const uint NAN_KEY = 2 * INFINITY + 1;
+const uint INFINITY = BITS == 16 ? 0x7C00u : 0x7F800000u, NAN_KEY = 2 * INFINITY + 1;
 
 Bits radix_key(Bits bits)
 {
@@ -75,6 +46,13 @@ Bits radix_key(Bits bits)
 
 bool is_above(Bits a, Bits b) { return a > b; }
 
+Bits lowest_bits()
+{
+    uint least = NUMBER_KIND == INT ? SIGN : 0, greatest = least ^ MASK;
+    least = NUMBER_KIND == FLOAT ? SIGN | INFINITY : least;
+    greatest = NUMBER_KIND == FLOAT ? INFINITY : greatest;
+    return MINIMUM ? greatest : least;
+}
 #endif
 
 struct Operand {
@@ -98,20 +76,7 @@ struct State {
 };
 
 // Lowest key, with matching bits, because LOAD_STATE recomputes the key from the bits.
-State empty_from(uint index)
-{
-#if BITS == 64
-    uvec2 least = uvec2(0, NUMBER_KIND == INT ? SIGN : 0), greatest = ~least;
-    uvec2 infinity = uvec2(0, INFINITY), minus_infinity = uvec2(0, SIGN | INFINITY);
-    least = NUMBER_KIND == FLOAT ? minus_infinity : least;
-    greatest = NUMBER_KIND == FLOAT ? infinity : greatest;
-#else
-    uint least = NUMBER_KIND == INT ? SIGN : 0, greatest = least ^ MASK;
-    least = NUMBER_KIND == FLOAT ? SIGN | INFINITY : least;
-    greatest = NUMBER_KIND == FLOAT ? INFINITY : greatest;
-#endif
-    return State(Bits(0), MINIMUM ? greatest : least, index);
-}
+State empty_from(uint index) { return State(Bits(0), lowest_bits(), index); }
 
 // At equal keys, every element's index wins over this one, or equals it.
 State identity() { return empty_from(LAST ? 0 : NONE); }

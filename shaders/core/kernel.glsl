@@ -20,44 +20,38 @@ layout(constant_id = 7) const bool ALIGNED = false;      // load_vector() loads 
 
 const uint UINT = 0, INT = 1, FLOAT = 2;
 
-// Elements
+// The input, and its bound segment: source_first is the segment's first element, source_count the size of a full one.
+// The tensor's last segment may be shorter, but no address is past the tensor's end. Address + source_base is the
+// offset in the buffer. Kernels copy these and other push constants to variables, because llvmpipe loads a push
+// constant at every read, for one invocation after the other.
 
-// Bits holds the BITS bits of an element; for 64 bits, a low and a high word. LOAD_BITS and STORE_BITS move an element
-// that has words of its own, from word `at` on.
-#if BITS == 64
-#define Bits uvec2
-const uint WORDS_PER_ELEMENT = 2, ELEMENTS_PER_WORD = 1;
-#define LOAD_BITS(words, at) uvec2((words)[at], (words)[(at) + 1])
-#define STORE_BITS(words, at, bits) (words)[at] = (bits).x, (words)[(at) + 1] = (bits).y;
-#else
-#define Bits uint
-const uint WORDS_PER_ELEMENT = 1, ELEMENTS_PER_WORD = 32 / BITS, MASK = 0xFFFFFFFFu >> (32 - BITS);
-#define LOAD_BITS(words, at) (words)[at]
-#define STORE_BITS(words, at, bits) (words)[at] = bits;
+#ifndef SOURCE
+#define SOURCE 1  // its binding
 #endif
+layout(set = 0, binding = SOURCE) readonly buffer Source { uint source[]; };
+layout(set = 0, binding = SOURCE) readonly buffer SourceVectors { uvec4 source_vectors[]; };
 
-// LOAD is element `at` of an array of words. STORE_ELEMENT writes it, while other invocations may write its neighbours
-// in the word.
-#if BITS >= 32
-#define LOAD(words, at) LOAD_BITS(words, (WORDS_PER_ELEMENT) * (at))
-#define STORE_ELEMENT(words, at, bits) STORE_BITS(words, (WORDS_PER_ELEMENT) * (at), bits)
-#else
-#define LOAD(words, at) (((words)[(at) / ELEMENTS_PER_WORD] >> ((at) % ELEMENTS_PER_WORD * BITS)) & MASK)
-#define STORE_ELEMENT(words, at, bits) \
-    { \
-        uint shift = (at) % ELEMENTS_PER_WORD * BITS; \
-        atomicAnd((words)[(at) / ELEMENTS_PER_WORD], ~(MASK << shift)); \
-        atomicOr((words)[(at) / ELEMENTS_PER_WORD], (bits) << shift); \
-    }
-#endif
+// Elements, of BITS bits. build.py includes the file for their width, with
+//
+//   Bits                      the bits of an element
+//   LOAD, STORE_ELEMENT       element `at` of an array of words; other invocations may write its neighbours in a word
+//   LOAD_BITS, STORE_BITS     an element that has words of its own, from word `at` on
+//   PUT                       sets element `i` of a local array of words; the first of a word clears the others
+//   STORE_WORD                writes a word (two for 64 bits) that PUT filled with `count` elements, the first of which
+//                             is element `at` of the buffer. Later elements of the word keep their bits
+//   VECTOR_SIZE, element_of   a vector: 16 bytes of elements, the widest load; element i of one
+//   unaligned_vector(at)      the vector that begins with element `at` of the input; reads only words of its elements
 
-// Element i of a vector: 16 bytes of elements, the widest load.
-const uint VECTOR_SIZE = 128 / BITS;
-#if BITS == 64
-Bits element_of(uvec4 vector, uint i) { return i == 0 ? vector.xy : vector.zw; }
-#else
-Bits element_of(uvec4 vector, uint i) { return LOAD(vector, i); }
-#endif
+#include "core/elements_WIDTH.glsl"
+
+// Those that begin with element `at` of the input, in aligned_vector() a multiple of VECTOR_SIZE.
+uvec4 aligned_vector(uint at) { return source_vectors[at / VECTOR_SIZE]; }
+uvec4 load_vector(uint at)
+{
+    if (ALIGNED)
+        return aligned_vector(at);
+    return unaligned_vector(at);
+}
 
 // Indices
 
@@ -73,38 +67,6 @@ uint index_of_words(uint low, uint high) { return INDEX_WORDS != 2 || high == 0 
         (words)[2 * (at) + 1] = 0; \
     } else \
         (words)[at] = index;
-
-// The input
-
-#ifndef SOURCE
-#define SOURCE 1  // its binding
-#endif
-layout(set = 0, binding = SOURCE) readonly buffer Source { uint source[]; };
-layout(set = 0, binding = SOURCE) readonly buffer SourceVectors { uvec4 source_vectors[]; };
-
-// Kernels copy push constants to variables, because llvmpipe loads a push constant at every read, for one invocation
-// after the other. source_first is the bound segment's first element, source_count the size of a full segment: the
-// tensor's last segment may be shorter, but no address is past the tensor's end. Address + source_base is the offset in
-// the buffer.
-
-// The vector that begins with element `at` of the buffer, a multiple of VECTOR_SIZE.
-uvec4 aligned_vector(uint at) { return source_vectors[at / VECTOR_SIZE]; }
-
-// The vector that begins with element `at` of the buffer. Reads only words that hold its elements.
-uvec4 load_vector(uint at)
-{
-    if (ALIGNED)
-        return aligned_vector(at);
-#if BITS >= 32
-    at *= WORDS_PER_ELEMENT;
-    return uvec4(source[at], source[at + 1], source[at + 2], source[at + 3]);
-#else
-    uint word = at / ELEMENTS_PER_WORD, shift = at % ELEMENTS_PER_WORD * BITS;
-    uvec4 low = uvec4(source[word], source[word + 1], source[word + 2], source[word + 3]);
-    uint last = source[(at + VECTOR_SIZE - 1) / ELEMENTS_PER_WORD];
-    return shift == 0 ? low : (low >> shift) | (uvec4(low.yzw, last) << (32 - shift));
-#endif
-}
 
 // Items
 
