@@ -15,6 +15,7 @@
 //                                 ...                                         ...
 
 #include "core/any_windows.glsl"
+#include "core/accumulate_at.glsl"
 
 #ifdef OUTPUTS_ONLY
 layout(constant_id = 10) const bool VECTORS = false;
@@ -23,15 +24,6 @@ layout(set = 0, binding = 3) buffer Values { uint values[]; };
 #else
 layout(set = 0, binding = 2) writeonly buffer Partials { uint stored[]; };
 #endif
-
-// Accumulates the element at `address`, if the bound segment has it.
-void accumulate_at(inout State state, uint address, uint index)
-{
-    if (!SEGMENTED)
-        accumulate(state, operand_of(LOAD(source, address)), index);
-    else if (address - source_base - source_first < source_count)
-        state = combine(state, state_of(operand_of(LOAD(source, address)), index));
-}
 
 // Accumulates a row of a window. Its first element, `index`, is at `address`; the row ends before `row_end`.
 void accumulate_row(inout State state, uint address, uint index, uint row_end)

@@ -3,25 +3,19 @@
 // index, and writes the output, or a partial result for combine.comp.
 
 #include "core/axes.glsl"
+#include "core/accumulate_at.glsl"
 
-// Accumulates the element at `address`, if the bound segment has it.
-void accumulate_at(inout State state, uint address, uint index)
-{
-    if (!SEGMENTED)
-        accumulate(state, operand_of(LOAD(source, address + source_base)), index);
-    else if (address - source_first < source_count)
-        state = combine(state, state_of(operand_of(LOAD(source, address + source_base)), index));
-}
+uint rank = kept_rank + push.reduced_rank, outermost_stride = push.stride[kept_rank];
+uint innermost = push.size[rank - 1], step = push.stride[rank - 1];  // of the innermost dimension
 
-// The innermost dimension has `innermost` elements, which are `step` apart.
-State reduce(uint origin, uint begin, uint end, uint rank, uint innermost, uint step, uint outermost_stride)
+State reduce(Split split)
 {
     State state = identity();
     if (!SEGMENTED)
-        state = empty_from(begin);
-    for (uint index = begin; index < end;) {
-        uint address = origin + address_of(index, kept_rank, rank, outermost_stride);
-        uint innermost_end = min(end, index - index % innermost + innermost);
+        state = empty_from(split.begin);
+    for (uint index = split.begin; index < split.end;) {
+        uint address = split.address + address_of(index, kept_rank, rank, outermost_stride);
+        uint innermost_end = min(split.end, index - index % innermost + innermost);
         for (; innermost_end - index >= 4; index += 4, address += 4 * step) {
             accumulate_at(state, address, index);
             accumulate_at(state, address + step, index + 1);
@@ -36,17 +30,11 @@ State reduce(uint origin, uint begin, uint end, uint rank, uint innermost, uint 
 
 void main()
 {
-    uint rank = kept_rank + push.reduced_rank, innermost = push.size[rank - 1], step = push.stride[rank - 1];
-    uint outermost_stride = push.stride[kept_rank];
     Items mine = items_of(output_count * split_count);
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE) {
-        uint split = TO_PARTIALS ? item / output_count : 0;
-        uint i = item - split * output_count;
-        uint begin, end;
-        split_range(split, begin, end);
-        uint origin = address_of_kept(first_output + i, kept_rank);
-        write(i, split, reduce(origin, begin, end, rank, innermost, step, outermost_stride));
+        Split split = split_of(item);
+        write(split.i, split.number, reduce(split));
     }
     report(item, mine.end);
 }

@@ -6,11 +6,11 @@ arithmetic that Vulkan 1.1 allows: drivers may round in any direction, and flush
 All floats are computed in float32. U is the relative error of one addition or multiplication in float32, in any
 rounding direction. The bounds follow from the shaders, line by line:
 
-- sum.glsl first adds the terms of a vector pairwise (2 additions per term of 32 bits, 3 per term of 16), columns.comp
-  on a GPU the terms of 4 rows (3 each), and pool_small.comp the terms of a window's row (at most 3 each). The resulting
-  sums are added with compensation, so the error does not grow with the number of terms: it is at most 3 U times the sum
-  of their absolute values, plus U times that sum for the error of the compensation, over at most 2^20 vectors. A power
-  adds U per multiplication.
+- sum.glsl first adds the terms of a vector pairwise (2 additions per term of 32 bits, 3 per term of 16),
+  columns_cooperating.comp the terms of 4 rows (3 each), and pool_small.comp the terms of a window's row (at most 3
+  each). The resulting sums are added with compensation, so the error does not grow with the number of terms: it is at
+  most 3 U times the sum of their absolute values, plus U times that sum for the error of the compensation, over at most
+  2^20 vectors. A power adds U per multiplication.
 - Quotients and roots of functions.glsl are right to the last bit but one. Exponentials, their sum under a logarithm,
   and logarithms have a relative error of 2^-22.
 - cumulative.glsl adds at most 2^20 terms, one after the other, with compensation. If a sum might overflow, the sum and

@@ -5,12 +5,13 @@
 
 layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of outputs) are all one stride apart
 
-// Partials, or indices; values if the accumulator has no index. If there is one output tensor, both bindings have it.
+// Partials, or indices, or values without indices. If there is one output tensor, both bindings have it.
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
 #ifdef HAS_INDEX
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 #else
 #define values target
+#define values_base target_base
 #endif
 
 layout(push_constant) uniform Push {
@@ -27,9 +28,9 @@ layout(push_constant) uniform Push {
     uint source_first;      // the bound segment of the input: its first element, and the size of a full segment
     uint source_count;
     uint source_base;       // address + source_base is the offset in the buffer, in elements
-    uint target_base;  // output number + target_base is its offset; TO_PARTIALS: offset of the partials, in words
+    uint target_base;       // output number + target_base is its offset; TO_PARTIALS: that of the partials, in words
 #ifdef HAS_INDEX
-    uint values_base;  // the same for values
+    uint values_base;       // the same for values
 #endif
 } push;
 
@@ -42,8 +43,6 @@ uint source_first = push.source_first, source_count = push.source_count, source_
 uint target_base = push.target_base;
 #ifdef HAS_INDEX
 uint values_base = push.values_base;
-#else
-uint values_base = target_base;
 #endif
 
 // The address of element `number`, in row-major order, of dimensions begin to end - 1. Dimension `begin` has the stride
@@ -71,6 +70,23 @@ void split_range(uint split, out uint begin, out uint end)
 {
     begin = reduced_begin + split * split_size;
     end = begin + min(reduced_end - begin, split_size);
+}
+
+// Split `number` of output `i` of the dispatch: elements begin to end - 1. Element 0 of the output is at `address`, in
+// the buffer.
+struct Split {
+    uint number, i, address, begin, end;
+};
+
+// Items are numbered split by split: item = number * output_count + i.
+Split split_of(uint item)
+{
+    Split split;
+    split.number = TO_PARTIALS ? item / output_count : 0;
+    split.i = item - split.number * output_count;
+    split_range(split.number, split.begin, split.end);
+    split.address = address_of_kept(first_output + split.i, kept_rank) + source_base;
+    return split;
 }
 
 #ifndef State  // exact_axes.comp has bins

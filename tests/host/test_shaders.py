@@ -28,7 +28,7 @@ def test_layouts_are_what_the_shaders_declare():
     assert list(layout.push)[:4] == ["first_output", "output_count", "size", "first_element"]
     assert [layout.push[name] for name in ("output_count", "size", "indices_stride")] == [(1, 1), (2, 4), (9, 4)]
     assert {name: layout.constants[name] for name in ("item_stride", "packed")} == {"item_stride": 2, "packed": 10}
-    source = build.source_of("columns.comp", "selection", 32)
+    source = build.source_of("columns_cooperating.comp", "selection", 32)
     declared = {(name.lower(), int(n)) for n, name in re.findall(r"constant_id = (\d+)\) const \w+ (\w+) =", source)}
     assert {*spirv.layout_of("columns_cooperating_selection_32").constants.items()} == declared
 

@@ -132,7 +132,7 @@ MINIMUM = {
 def test_plans_keep_to_the_least_that_vulkan_promises(driver):
     """As a CPU; test_limits.py has a GPU with such limits, and runs it."""
     limits = device_limits(dataclasses.replace(driver, type="cpu", **MINIMUM))
-    # columns.comp shares the states of a vector of columns: at most 8 of 24 bytes an invocation (LOG_SUM_EXP).
+    # columns_cooperating.comp shares states of a vector of columns: at most 8 of 24 bytes an invocation (LOG_SUM_EXP).
     assert limits.group_size * 8 * 24 <= 16 << 10
     for case in CASES:
         check_limits(case.plan(limits), limits)

@@ -218,7 +218,7 @@ _ROW_THREADS = 8
 
 @dataclass(frozen=True)
 class Rows(AxesKernel):
-    """rows.comp: an output's elements are contiguous, in vectors of 16 bytes.
+    """rows.comp, rows_cooperating.comp: an output's elements are contiguous, in vectors of 16 bytes.
 
     On a CPU driver an invocation computes an output; on lavapipe (Mesa 22.3) one load per element takes seven times as
     long. On a GPU several share an output, as in ggml, MLX and CUB: neighbouring threads load neighbouring vectors,
@@ -299,7 +299,7 @@ _COLUMN_THREADS = 16
 
 @dataclass(frozen=True)
 class Columns(AxesKernel):
-    """columns.comp: the elements of neighbouring outputs are adjacent, in vectors of 16 bytes.
+    """columns.comp, columns_cooperating.comp: elements of neighbouring outputs are adjacent, in vectors of 16 bytes.
 
     On a CPU driver an invocation loads two to four vectors of each row, for 32-bit elements a cache line of 64 bytes:
     the loads of neighbouring invocations then wait for memory together. On lavapipe (Mesa 22.3) with one core, single

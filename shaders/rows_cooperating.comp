@@ -1,0 +1,70 @@
+#version 430
+// rows.comp for GPUs: THREADS invocations share an item, that is, an output or one split of its elements. Neighbouring
+// threads read neighbouring vectors. All elements are accumulated: those that extremes.glsl loads again may not be in a
+// cache any more.
+
+#define COOPERATING
+#define THREAD_STRIDE 1
+#include "core/rows.glsl"
+#include "core/cooperating.glsl"
+
+// Accumulates IN_FLIGHT vectors, every THREADS-th of a row. Vector 0 is for elements from begin + next on. A vector may
+// begin before its elements, at element `at`. Past the end of the row, the last vector is loaded, and wholly skipped.
+// `whole`, a constant, says that no vector passes the last one.
+void accumulate_vectors(inout State state, Row row, uint next, bool whole)
+{
+    uvec4 vectors[IN_FLIGHT];
+    [[unroll]] for (uint i = 0; i < IN_FLIGHT; ++i) {
+        uint offset = next + i * THREADS * VECTOR_SIZE;
+        vectors[i] = load_vector(row.address + row.first + (whole ? offset : min(offset, row.last)));
+    }
+    // No [[unroll]] for loops over loaded vectors: GPUs' compilers unroll them without it; see
+    // columns_cooperating.comp.
+#ifdef HAS_SHIFT
+    Operand greatest = greatest_of(vectors[0]);
+    for (uint i = 1; i < IN_FLIGHT; ++i)
+        greatest = greater(greatest, greatest_of(vectors[i]));
+    prepare(state, greatest);
+#endif
+    for (uint i = 0; i < IN_FLIGHT; ++i) {
+        uint offset = next + i * THREADS * VECTOR_SIZE, at = row.first + (whole ? offset : min(offset, row.last));
+        accumulate_vector(state, vectors[i], whole ? 0 : row.begin + offset - at, at);
+    }
+}
+
+// The state of this thread's elements of a row.
+State state_of_elements(Row row)
+{
+    const uint turn = IN_FLIGHT * THREADS * VECTOR_SIZE;
+    uint size = row.end - row.begin, next = thread() * VECTOR_SIZE;
+    State state = empty_from(row.first + min(next, row.last));
+#ifndef HAS_SHIFT
+    // A third of the second loop's instructions for a sum choose the elements; this loop has none of these. LOG_SUM_EXP
+    // has so many others that it would gain less than its registers cost.
+    const uint others = turn - THREADS * VECTOR_SIZE;
+    uint end = REPEATABLE || row.last < others ? 0 : row.last - others + 1;
+    for (; next < end; next += turn)
+        accumulate_vectors(state, row, next, true);
+#endif
+    for (; next < size; next += turn)
+        accumulate_vectors(state, row, next, false);
+    return state;
+}
+
+void main()
+{
+    uint count = output_count * split_count;
+    Items mine = shared_items_of(count);
+    uint next = mine.next;
+    for (; next < mine.end; next += shared_item_stride()) {
+        Split split = split_of(min(next, count - 1));
+        State state = state_of_elements(row_of(split));
+        RELOAD_BITS(state, Bits(0))  // threads need no bits: they are loaded at the end
+        state = of_all_threads(state);
+        if (thread() == 0 && next < count) {
+            RELOAD_BITS(state, RELOADED ? LOAD(source, split.address + index_of(state)) : Bits(0))
+            write(split.i, split.number, state);
+        }
+    }
+    report(next, mine.end);
+}
