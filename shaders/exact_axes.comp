@@ -15,7 +15,7 @@
 #define State Bin
 #include "core/axes.glsl"
 #include "core/cooperating.glsl"
-#include "core/segments.glsl"
+#include "core/element_at.glsl"
 
 // TOGETHER: loads that an invocation waits for together. One by one, loads take as long as the loop over them. SAMPLES:
 // loads that choose the exponents of the bins.
@@ -31,8 +31,18 @@ const uint LOADED = OUTPUTS * STEP;  // elements of a load: number k belongs to 
 const bool ANY_LAYOUT = LOADED == 1;
 
 Bin bins[OUTPUTS];
-uint items_of_row, row_size, width, first_row, first_column;  // of COLUMNS
-uint rank, innermost, step_size, outermost_stride;            // of the reduced dimensions
+// The reduced dimensions.
+uint rank = kept_rank + push.reduced_rank, outermost_stride = push.stride[kept_rank];
+uint innermost = push.size[rank - 1], step_size = push.stride[rank - 1];
+#ifdef COLUMNS
+uint row_size = push.size[kept_rank - 1], first_row = first_output / row_size;
+uint first_column = first_output - first_row * row_size;
+// A dispatch has whole rows of outputs, or a part of one row.
+uint width = min(row_size, output_count), items_of_row = (width - 1) / OUTPUTS + 1;
+uint items_of_split = items_of_row * (output_count / width);
+#else
+uint items_of_split = output_count;
+#endif
 
 struct Item {
     uint number;   // of its first output, in the dispatch
@@ -44,7 +54,7 @@ struct Item {
 };
 
 // Items are numbered split by split.
-Item item_number(uint number, uint items_of_split)
+Item item_number(uint number)
 {
     Item item;
     item.split = TO_PARTIALS ? number / items_of_split : 0;
@@ -164,21 +174,6 @@ void write(Item item, uint k, Long sum, Bits value)
 
 void main()
 {
-    rank = kept_rank + push.reduced_rank;
-    innermost = push.size[rank - 1];
-    step_size = push.stride[rank - 1];
-    outermost_stride = push.stride[kept_rank];
-    uint items_of_split = output_count;
-#ifdef COLUMNS
-    row_size = push.size[kept_rank - 1];
-    first_row = first_output / row_size;
-    first_column = first_output - first_row * row_size;
-    outer_stride = kept_rank == 1 ? 0 : outer_stride;  // from row to row of outputs
-    // A dispatch has whole rows of outputs, or a part of one row.
-    width = min(row_size, output_count);
-    items_of_row = (width - 1) / OUTPUTS + 1;
-    items_of_split = items_of_row * (output_count / width);
-#endif
     uint count = items_of_split * split_count;
     Items mine = shared_items_of(count);
     uint next = mine.next;
@@ -186,7 +181,7 @@ void main()
         uint first = next, missed = 0;  // bit iteration * OUTPUTS + k: the bin of output k has missed an element
         for (uint iteration = 0; iteration < 32 / OUTPUTS && next < mine.end;
              ++iteration, next += shared_item_stride()) {
-            Item item = item_number(min(next, count - 1), items_of_split);
+            Item item = item_number(min(next, count - 1));
             add_item(item);
             // No [[unroll]], and no bins[k], which makes Mesa unroll: drivers take seconds to compile so many results.
             for (uint k = 0; k < OUTPUTS; ++k) {
@@ -204,7 +199,7 @@ void main()
         // After the loop over several items: CPU drivers execute the body of a loop at least once, masked.
         for (; missed != 0; missed &= missed - 1) {
             uint bit = findLSB(missed), k = bit % OUTPUTS;
-            Item item = item_number(first + bit / OUTPUTS * shared_item_stride(), items_of_split);
+            Item item = item_number(first + bit / OUTPUTS * shared_item_stride());
             Long sum = sum_of(item, k);
             write(item, k, sum, value_of(sum, push.element_count));
         }

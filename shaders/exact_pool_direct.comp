@@ -3,7 +3,7 @@
 // split of its window; splits are those of pool_direct.comp.
 
 #include "core/any_windows.glsl"
-#include "core/segments.glsl"
+#include "core/element_at.glsl"
 
 layout(set = 0, binding = 2) buffer Target { uint target[]; };  // outputs or partials
 

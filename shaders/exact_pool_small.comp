@@ -20,7 +20,8 @@ layout(set = 0, binding = 2) writeonly buffer ValueVectors { uvec4 value_vectors
 const uvec3 WINDOW = uvec3(WINDOW_DEPTH, WINDOW_HEIGHT, WHOLE_WIDTH);
 const uvec3 DILATION = uvec3(DILATION_DEPTH, DILATION_HEIGHT, DILATION_WIDTH);
 
-uvec3 stride;  // of windows
+uvec3 stride = uvec3(push.window_stride[0], push.window_stride[1], STRIDE_WIDTH);  // of windows
+uvec3 output_size = all_of(push.output_size);
 // Per-tile state. Globals, because GLSL copies array arguments.
 uint least;
 uint greatest = 0;                 // the exponent that determines `least`
@@ -147,10 +148,52 @@ void add_rows(inout Long sum, inout uvec3 specials, uint plane, uvec3 window, ui
             }
 }
 
+// Writes row `row` of a tile, unless a bin has missed an element. Returns whether one has.
+bool store_row(Tile tile, uint row)
+{
+    uint missed = 0, words[4];
+    add_columns();
+    [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
+        missed |= uint(SUBTRACTS ? bins[k].missed != 0 : has_missed(bins[k]));
+    if (missed == 0) {
+        [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
+            uint column = tile.left + k, at = row * output_size.z + column + values_base;
+            Bits average = value_of(bins[k], counted_of(uvec3(tile.depth, row - tile.row + tile.top, column)));
+            STORE_OF_TILE(values, value_vectors, words, k, at, average, column < output_size.z)
+        }
+    }
+    return missed != 0;
+}
+
+// Writes rows `begin` to `end` - 1 of a tile, column by column, without bins.
+void store_missed(Tile tile, uint begin, uint end)
+{
+    uint rows = end - min(begin, end), fresh = stride.y / DILATION_HEIGHT;
+    Long sum;
+    uvec3 specials;
+    for (uint next = 0; next < rows * TILE_WIDTH; ++next) {
+        uint k = next / max(rows, 1), row = begin + next - k * rows, column = tile.left + k;
+        uvec3 window = uvec3(tile.depth, row - tile.row + tile.top, column);
+        bool again = !SUBTRACTS || row == begin;
+        if (again) {
+            sum = identity();
+            specials = uvec3(0);
+        }
+        // First the rows that only the window above has, then the rows that only this window has.
+        for (uint step = again ? 1 : 0; step < 2; ++step) {
+            uint first = again ? 0 : step == 0 ? 0 - fresh : WINDOW_HEIGHT - fresh;
+            uint count = again ? WINDOW_HEIGHT : fresh;
+            add_rows(sum, specials, tile.plane, window, first, first + count, step == 0 ? SIGN : 0);
+        }
+        uvec3 flags = min(specials, 1);
+        sum.specials = flags.x * HAS_NAN | flags.y * HAS_INFINITY | flags.z * HAS_NEGATIVE_INFINITY;
+        if (column < output_size.z)
+            STORE_ELEMENT(values, row * output_size.z + column + values_base, value_of(sum, counted_of(window)))
+    }
+}
+
 void main()
 {
-    stride = uvec3(push.window_stride[0], push.window_stride[1], STRIDE_WIDTH);
-    uvec3 output_size = all_of(push.output_size);
     Tiles tiles = tiles_of(output_size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
     uint item = mine.next;
@@ -162,51 +205,19 @@ void main()
         choose_least(tile.plane, origin.x + WINDOW_DEPTH / 2 * DILATION_DEPTH, middle, origin.z);
         uint top = origin.y - FILLING * FRESH_ROWS, iterations = FILLING + tile.end - tile.row;
         uint missed_begin = tile.end, missed_end = 0;  // rows in which a bin has missed an element
-        for (uint iteration = 0; iteration < iterations; ++iteration, top += stride.y) {
+        for (uint i = 0; i < iterations; ++i, top += stride.y) {
             if (SUBTRACTS)
-                move_down(tile.plane, origin.x, top, origin.z, iteration != 0);
+                move_down(tile.plane, origin.x, top, origin.z, i != 0);
             else
                 load_rows(tile.plane, origin.x, top, origin.z);
-            if (iteration < FILLING)
-                continue;
-            add_columns();
-            uint row = tile.row + iteration - FILLING, missed = 0, words[4];
-            [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
-                missed |= uint(SUBTRACTS ? bins[k].missed != 0 : has_missed(bins[k]));
-            if (missed != 0) {
+            uint row = tile.row + i - FILLING;
+            if (i >= FILLING && store_row(tile, row)) {
                 missed_begin = min(missed_begin, row);
                 missed_end = row + 1;
-                continue;
-            }
-            [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
-                uint column = tile.left + k, at = row * output_size.z + column + values_base;
-                Bits average = value_of(bins[k], counted_of(uvec3(tile.depth, row - tile.row + tile.top, column)));
-                STORE_OF_TILE(values, value_vectors, words, k, at, average, column < output_size.z)
             }
         }
         // After the loop over all rows: CPU drivers execute the body of a loop at least once, masked.
-        uint missed_rows = missed_end - min(missed_begin, missed_end), fresh = stride.y / DILATION_HEIGHT;
-        Long sum;
-        uvec3 specials;
-        for (uint next = 0; next < missed_rows * TILE_WIDTH; ++next) {
-            uint k = next / max(missed_rows, 1), row = missed_begin + next - k * missed_rows, column = tile.left + k;
-            uvec3 window = uvec3(tile.depth, row - tile.row + tile.top, column);
-            bool again = !SUBTRACTS || row == missed_begin;
-            if (again) {
-                sum = identity();
-                specials = uvec3(0);
-            }
-            // First the rows that only the window above has, then the rows that only this window has.
-            for (uint step = again ? 1 : 0; step < 2; ++step) {
-                uint begin = again ? 0 : step == 0 ? 0 - fresh : WINDOW_HEIGHT - fresh;
-                uint count = again ? WINDOW_HEIGHT : fresh;
-                add_rows(sum, specials, tile.plane, window, begin, begin + count, step == 0 ? SIGN : 0);
-            }
-            uvec3 flags = min(specials, 1);
-            sum.specials = flags.x * HAS_NAN | flags.y * HAS_INFINITY | flags.z * HAS_NEGATIVE_INFINITY;
-            if (column < output_size.z)
-                STORE_ELEMENT(values, row * output_size.z + column + values_base, value_of(sum, counted_of(window)))
-        }
+        store_missed(tile, missed_begin, missed_end);
     }
     report(item, mine.end);
 }

@@ -42,22 +42,23 @@ layout(push_constant) uniform Push {
 
 // Each read once (kernel.glsl).
 uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
+uint row_stride = push.stride[2], column_stride = push.stride[3], width = push.size[1];
+uint pooled_height = push.pooled_size[0], pooled_width = push.pooled_size[1], channel_count = push.channel_count;
+uint first_output = push.first_output, target_base = push.target_base, split_begin = push.split_begin;
 
 const uint MOST = 1u << 30;  // coordinates are clamped to it
 
 // The pattern of the 32-bit float that has the value of an element.
 uint widened(Bits bits)
 {
-#if BITS == 16
+    if (BITS == 32)
+        return bits;
     uint magnitude = bits & 0x7FFF, sign = (bits & 0x8000) << 16;
     // A denormal is its mantissa * 2^-24.
     uint denormal = floatBitsToUint(float(magnitude)) - (24u << 23);
     uint widened = magnitude >= 0x7C00 ? (magnitude << 13) + 0x70000000 : (magnitude << 13) + 0x38000000;
     widened = magnitude < 0x400 ? denormal : widened;
     return sign | (magnitude == 0 ? 0 : widened);
-#else
-    return bits;
-#endif
 }
 
 // A coordinate times the scale, as a float; then rounded to an integer, halves away from 0.
@@ -126,51 +127,68 @@ Range next_bin(inout Bins bins, uint size)
     return Range(clamp(begin, 0, int(size)), clamp(end, 0, int(size)));
 }
 
+// The outputs of an item: the next one is the next bin of `columns`, of `height` rows. The first row begins at
+// `origin`.
+struct Tile {
+    uint height;
+    uint origin;
+    Bins columns;
+};
+
+// The tile that begins with output `number`.
+Tile tile_at(uint number)
+{
+    uint row = number / pooled_width, plane = row / pooled_height, region = plane / channel_count;
+    uint roi = region * push.roi_stride[0] + push.rois_base, step = push.roi_stride[1];
+    uint batch = batch_of(widened(LOAD(rois, roi)));
+    int left = scaled(widened(LOAD(rois, roi + step))), top = scaled(widened(LOAD(rois, roi + 2 * step)));
+    int right = scaled(widened(LOAD(rois, roi + 3 * step))), bottom = scaled(widened(LOAD(rois, roi + 4 * step)));
+    Bins rows_of = bins_of(pooled_height, top, bottom, row - plane * pooled_height);
+    Bins columns = bins_of(pooled_width, left, right, number - row * pooled_width);
+    Range rows = next_bin(rows_of, push.size[0]);
+    uint height = batch < push.batch_count ? uint(rows.end - rows.begin) : 0;
+    uint origin = batch * push.stride[0] + (plane - region * channel_count) * push.stride[1];
+    return Tile(height, origin + uint(rows.begin) * row_stride, columns);
+}
+
+// The state of the next bin of a tile, or of one split of its elements.
+State next_state(inout Tile tile, uint split)
+{
+    Range columns = next_bin(tile.columns, width);
+    uint row_size = uint(columns.end - columns.begin), count = tile.height * row_size;
+    uint first = 0, split_end = count, x = 0, address = tile.origin + uint(columns.begin) * column_stride;
+    if (TO_PARTIALS) {
+        uint last = max(count, 1) - 1, split_size = last / push.bin_splits + 1, at = split + split_begin;
+        first = at > last / split_size ? count : at * split_size;
+        split_end = first + min(split_size, count - first);
+        uint y = first / max(row_size, 1);
+        x = first - y * row_size;
+        address += y * row_stride + x * column_stride;
+    }
+    State state = empty_from(first);
+    if (count == 0)  // an empty bin has one element, 0
+        state = state_of(operand_of(Bits(0)), 0);
+    for (uint index = first; index < split_end; ++index) {
+        if (!SEGMENTED || address - source_first < source_count)
+            accumulate(state, operand_of(LOAD(source, address + source_base)), index);
+        bool ends = ++x == row_size;
+        x = ends ? 0 : x;
+        address += ends ? row_stride - (row_size - 1) * column_stride : column_stride;
+    }
+    return state;
+}
+
 void main()
 {
-    uint output_count = push.output_count, tile = push.tile, splits = push.bin_splits;
-    uint row_stride = push.stride[2], column_stride = push.stride[3], width = push.size[1];
-    uint pooled_height = push.pooled_size[0], pooled_width = push.pooled_size[1], channel_count = push.channel_count;
-    uint first_output = push.first_output, target_base = push.target_base, split_begin = push.split_begin;
-    uint tiles = (output_count - 1) / tile + 1;
+    uint output_count = push.output_count, tile_size = push.tile, tiles = (output_count - 1) / tile_size + 1;
     Items mine = items_of(tiles * push.split_count);
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE) {
-        uint split = TO_PARTIALS ? item / tiles : 0, i = (item - split * tiles) * tile,
-             end = min(output_count, i + tile);
-        uint number = first_output + i, row = number / pooled_width, plane = row / pooled_height;
-        uint region = plane / channel_count, roi = region * push.roi_stride[0] + push.rois_base;
-        uint step = push.roi_stride[1], batch = batch_of(widened(LOAD(rois, roi)));
-        int left = scaled(widened(LOAD(rois, roi + step))), top = scaled(widened(LOAD(rois, roi + 2 * step)));
-        int right = scaled(widened(LOAD(rois, roi + 3 * step))), bottom = scaled(widened(LOAD(rois, roi + 4 * step)));
-        Bins rows_of = bins_of(pooled_height, top, bottom, row - plane * pooled_height);
-        Bins columns_of = bins_of(pooled_width, left, right, number - row * pooled_width);
-        Range rows = next_bin(rows_of, push.size[0]);
-        uint height = batch < push.batch_count ? uint(rows.end - rows.begin) : 0;
-        uint origin = batch * push.stride[0] + (plane - region * channel_count) * push.stride[1];
-        origin += uint(rows.begin) * row_stride;
+        uint split = TO_PARTIALS ? item / tiles : 0, i = (item - split * tiles) * tile_size;
+        uint end = min(output_count, i + tile_size);
+        Tile tile = tile_at(first_output + i);
         for (; i < end; ++i) {
-            Range columns = next_bin(columns_of, width);
-            uint row_size = uint(columns.end - columns.begin), count = height * row_size;
-            uint first = 0, split_end = count, x = 0, address = origin + uint(columns.begin) * column_stride;
-            if (TO_PARTIALS) {
-                uint last = max(count, 1) - 1, split_size = last / splits + 1, at = split + split_begin;
-                first = at > last / split_size ? count : at * split_size;
-                split_end = first + min(split_size, count - first);
-                uint y = first / max(row_size, 1);
-                x = first - y * row_size;
-                address += y * row_stride + x * column_stride;
-            }
-            State state = empty_from(first);
-            if (count == 0)  // an empty bin has one element, 0
-                state = state_of(operand_of(Bits(0)), 0);
-            for (uint index = first; index < split_end; ++index) {
-                if (!SEGMENTED || address - source_first < source_count)
-                    accumulate(state, operand_of(LOAD(source, address + source_base)), index);
-                bool ends = ++x == row_size;
-                x = ends ? 0 : x;
-                address += ends ? row_stride - (row_size - 1) * column_stride : column_stride;
-            }
+            State state = next_state(tile, split);
             if (TO_PARTIALS)
                 STORE_PARTIAL(target, (split * output_count + i) * PARTIAL_WORDS + target_base, state, 1)
             else

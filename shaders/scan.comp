@@ -52,6 +52,8 @@ const uint LINES = VECTOR_SIZE;
 const uint LINES = 1;
 #endif
 
+uint state_inner = push.state_inner * STATE_WORDS;  // read once (kernel.glsl)
+
 // States of the lines of an item, and their last values.
 State lines[LINES];
 Bits last[LINES];
@@ -180,10 +182,38 @@ void scan(Block block, bool reversed, bool exclusive, bool is_item)
 
 #endif
 
+// Sets the states of an item's lines, from the one at word `at` on if there are elements before the item. Loops over
+// states in memory have no constant bounds: drivers unroll others, and take seconds to compile them.
+void begin_lines(uint at)
+{
+    [[unroll]] for (uint i = 0; i < LINES; ++i) {
+        lines[i] = identity();
+        last[i] = value_of(lines[i], 0);
+    }
+    for (uint i = 0; i < push.begins * LINES; ++i, at += state_inner) {
+        [[unroll]] for (uint k = 1; k < LINES; ++k) {
+            lines[k - 1] = lines[k];
+            last[k - 1] = last[k];
+        }
+        LOAD_STATE(lines[LINES - 1], stored, at)
+        last[LINES - 1] = value_of(lines[LINES - 1], 0);
+    }
+}
+
+// Writes the last states of an item's lines, if they are needed.
+void store_lines(uint at)
+{
+    for (uint i = 0; i < push.ends * LINES; ++i, at += state_inner) {
+        STORE_STATE(stored, at, lines[0])
+        [[unroll]] for (uint k = 1; k < LINES; ++k)
+            lines[k - 1] = lines[k];
+    }
+}
+
 void main()
 {
     uint line_items = push.line_count / LINES, inner_size = push.inner_size, item_count = push.item_count;
-    uint block_count = push.block_count, block_size = push.block_size, state_inner = push.state_inner * STATE_WORDS;
+    uint block_count = push.block_count, block_size = push.block_size;
     bool reversed = push.reversed != 0, exclusive = push.exclusive != 0;
     Items mine = shared_items_of(item_count);
     uint next = mine.next;
@@ -208,28 +238,10 @@ void main()
         block.target = outer * push.target_outer + inner * push.target_inner + begin * push.target_step;
         block.source += push.source_base;
         block.target += push.target_base;
-        [[unroll]] for (uint i = 0; i < LINES; ++i) {
-            lines[i] = identity();
-            last[i] = value_of(lines[i], 0);
-        }
-        // States are loaded and stored in loops without constant bounds: drivers unroll others, and take seconds to
-        // compile them.
-        for (uint i = 0, at = push.begin_base + state; i < push.begins * LINES; ++i, at += state_inner) {
-            [[unroll]] for (uint k = 1; k < LINES; ++k) {
-                lines[k - 1] = lines[k];
-                last[k - 1] = last[k];
-            }
-            LOAD_STATE(lines[LINES - 1], stored, at)
-            last[LINES - 1] = value_of(lines[LINES - 1], 0);
-        }
+        begin_lines(push.begin_base + state);
         scan(block, reversed, exclusive, is_item);
-        if (is_item && thread() == 0) {
-            for (uint i = 0, at = push.end_base + state; i < push.ends * LINES; ++i, at += state_inner) {
-                STORE_STATE(stored, at, lines[0])
-                [[unroll]] for (uint k = 1; k < LINES; ++k)
-                    lines[k - 1] = lines[k];
-            }
-        }
+        if (is_item && thread() == 0)
+            store_lines(push.end_base + state);
     }
     report(next, mine.end);
 }

@@ -28,19 +28,103 @@ layout(push_constant) uniform Push {
 
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
 
+// The push constants that every item needs, each read once (kernel.glsl).
+uint list_count = push.list_count, list_size = push.list_size, second_size = push.second_size;
+uint merged_count = push.merged_count, merged_size = push.merged_size;
+
 const uint WAYS = 4, BLOCK = 4, WAITING = (WAYS - 1) * BLOCK;
+
+// The lists of an item: the next entry of each, and its end. Arrays are global, because GLSL copies array arguments.
+uint at[WAYS], ends[WAYS];
 
 // Loads entry `number` of all lists as entry i; an absent entry unless `is_entry`.
 void load_entry(uint i, uint number, bool is_entry)
 {
-    uint at = push.source_base + (is_entry ? number : 0) * ENTRY_WORDS, index = source[at], none = NONE;
-    set_entry(i, ELEMENT_OF_ENTRY(source, at), is_entry ? index : none);
+    uint entry = push.source_base + (is_entry ? number : 0) * ENTRY_WORDS, index = source[entry], none = NONE;
+    set_entry(i, ELEMENT_OF_ENTRY(source, entry), is_entry ? index : none);
+}
+
+// Sets the lists of merged list number `merged`.
+void begin_lists(uint merged)
+{
+    uint line = merged / merged_count, first_list = (merged - line * merged_count) * WAYS;
+    uint place = line * (list_size + (list_count - 1) * second_size) + first_list * list_size;
+    [[unroll]] for (uint i = 0; i < WAYS; ++i) {
+        uint size = i == 0 ? list_size : second_size;
+        size = first_list + i < list_count ? size : 0;
+        at[i] = place;
+        place += size;
+        ends[i] = place;
+    }
+}
+
+// Moves on by the first `before` entries of the merged list. The entries that are `ahead` places after the next ones of
+// their lists: the first of these is among the first `before` of all.
+void skip(uint before)
+{
+    while (before > 0) {
+        uint ahead = (before - 1) / WAYS, best = 0;
+        [[unroll]] for (uint i = 0; i < WAYS; ++i)
+            load_entry(i, at[i] + ahead, at[i] + ahead < ends[i]);
+        [[unroll]] for (uint i = 1; i < WAYS; ++i) {
+            bool wins = is_before(keys[i], indices[i], keys[0], indices[0]);
+            keys[0] = wins ? keys[i] : keys[0];
+            indices[0] = wins ? indices[i] : indices[0];
+            best = wins ? i : best;
+        }
+        [[unroll]] for (uint i = 0; i < WAYS; ++i)
+            at[i] += i == best ? ahead + 1 : 0;
+        before -= ahead + 1;
+    }
+}
+
+// The last loaded entry of each list, and the list whose last one comes first.
+Bits last_keys[WAYS];
+uint last_indices[WAYS], list;
+
+// At first entries wait that come before all others, and seem to be the last loaded ones: the first iterations load
+// from each list, and write none.
+void begin_merge()
+{
+    list = 0;
+    [[unroll]] for (uint i = 0; i < WAYS; ++i) {
+        last_keys[i] = HIGHEST;
+        last_indices[i] = 0;
+    }
+    [[unroll]] for (uint i = 0; i < WAITING; ++i) {
+        keys[i] = HIGHEST;
+        indices[i] = 0;
+    }
+}
+
+// Loads the next block of `list`, in reverse, as merge_entries() has it, and chooses the list for the next one.
+void load_entries()
+{
+    uint from = at[0], list_end = ends[0];
+    [[unroll]] for (uint i = 1; i < WAYS; ++i) {
+        from = i == list ? at[i] : from;
+        list_end = i == list ? ends[i] : list_end;
+    }
+    [[unroll]] for (uint i = 0; i < BLOCK; ++i)
+        load_entry(WAITING + BLOCK - 1 - i, from + i, from + i < list_end);
+    [[unroll]] for (uint i = 0; i < WAYS; ++i) {
+        at[i] += i == list ? BLOCK : 0;
+        last_keys[i] = i == list ? keys[WAITING] : last_keys[i];
+        last_indices[i] = i == list ? indices[WAITING] : last_indices[i];
+    }
+    Bits key = last_keys[0];
+    uint index = last_indices[0];
+    list = 0;
+    [[unroll]] for (uint i = 1; i < WAYS; ++i) {
+        bool wins = is_before(last_keys[i], last_indices[i], key, index);
+        key = wins ? last_keys[i] : key;
+        index = wins ? last_indices[i] : index;
+        list = wins ? i : list;
+    }
 }
 
 void main()
 {
-    uint list_count = push.list_count, list_size = push.list_size, second_size = push.second_size;
-    uint merged_count = push.merged_count, merged_size = push.merged_size;
     uint item_size = push.item_size, items_of_list = (merged_size - 1) / item_size + 1;
     Items mine = items_of(push.item_count);
     uint next = mine.next;
@@ -49,69 +133,12 @@ void main()
     for (; next < mine.end; next += ITEM_STRIDE) {
         uint item = push.first_item + next, merged = item / items_of_list;
         uint begin = (item - merged * items_of_list) * item_size, end = min(begin + item_size, merged_size);
-        uint line = merged / merged_count, first_list = (merged - line * merged_count) * WAYS;
-        // The next entry of each list, and its end.
-        uint at[WAYS], ends[WAYS];
-        uint place = line * (list_size + (list_count - 1) * second_size) + first_list * list_size, entries = 0;
-        [[unroll]] for (uint i = 0; i < WAYS; ++i) {
-            uint size = i == 0 ? list_size : second_size;
-            size = first_list + i < list_count ? size : 0;
-            at[i] = place + entries;
-            entries += size;
-            ends[i] = place + entries;
-        }
-        // The entries that are `ahead` places after the next ones of their lists: the first of these is among the first
-        // `before` of all.
-        for (uint before = min(begin, entries); before > 0;) {
-            uint ahead = (before - 1) / WAYS, best = 0;
-            [[unroll]] for (uint i = 0; i < WAYS; ++i)
-                load_entry(i, at[i] + ahead, at[i] + ahead < ends[i]);
-            [[unroll]] for (uint i = 1; i < WAYS; ++i) {
-                bool wins = is_before(keys[i], indices[i], keys[0], indices[0]);
-                keys[0] = wins ? keys[i] : keys[0];
-                indices[0] = wins ? indices[i] : indices[0];
-                best = wins ? i : best;
-            }
-            [[unroll]] for (uint i = 0; i < WAYS; ++i)
-                at[i] += i == best ? ahead + 1 : 0;
-            before -= ahead + 1;
-        }
-        // At first entries wait that come before all others, and seem to be the last loaded ones: the first iterations
-        // load from each list, and write none.
-        Bits last_keys[WAYS];
-        uint last_indices[WAYS], list = 0;
-        [[unroll]] for (uint i = 0; i < WAYS; ++i) {
-            last_keys[i] = HIGHEST;
-            last_indices[i] = 0;
-        }
-        [[unroll]] for (uint i = 0; i < WAITING; ++i) {
-            keys[i] = HIGHEST;
-            indices[i] = 0;
-        }
+        begin_lists(merged);
+        skip(min(begin, ends[WAYS - 1] - at[0]));
+        begin_merge();
         uint target_place = push.target_base + merged * merged_size * ENTRY_WORDS;
         for (uint rank = begin - WAITING; rank + WAITING < end + WAITING; rank += BLOCK) {
-            uint from = at[0], list_end = ends[0];
-            [[unroll]] for (uint i = 1; i < WAYS; ++i) {
-                from = i == list ? at[i] : from;
-                list_end = i == list ? ends[i] : list_end;
-            }
-            // In reverse, as merge_entries() has them.
-            [[unroll]] for (uint i = 0; i < BLOCK; ++i)
-                load_entry(WAITING + BLOCK - 1 - i, from + i, from + i < list_end);
-            [[unroll]] for (uint i = 0; i < WAYS; ++i) {
-                at[i] += i == list ? BLOCK : 0;
-                last_keys[i] = i == list ? keys[WAITING] : last_keys[i];
-                last_indices[i] = i == list ? indices[WAITING] : last_indices[i];
-            }
-            Bits key = last_keys[0];
-            uint index = last_indices[0];
-            list = 0;
-            [[unroll]] for (uint i = 1; i < WAYS; ++i) {
-                bool wins = is_before(last_keys[i], last_indices[i], key, index);
-                key = wins ? last_keys[i] : key;
-                index = wins ? last_indices[i] : index;
-                list = wins ? i : list;
-            }
+            load_entries();
             // The first 4 and the last 4 of those that wait are in order.
             order(4, 12), order(5, 13), order(6, 14), order(7, 15);
             merge_entries(0);

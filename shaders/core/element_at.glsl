@@ -1,4 +1,4 @@
-// Elements of an input in several segments: source_first, source_count and source_base are those of the bound one.
+// Shared by exact_axes.comp and exact_pool_direct.comp.
 
 // The element at `address`; 0, if the bound segment does not have it.
 Bits element_at(uint address)
