@@ -106,7 +106,7 @@ void move_down(uint plane, uint front, uint top, uint left, bool below)
         for (uint y = 0; y < end; y += DILATION_HEIGHT) {
             bool leaves = below && y < stride.y;
             uint from = below ? (leaves ? top - stride.y : top + height - 2 * stride.y) : top;
-            add_row(plane, front + d * DILATION_DEPTH, from + y, left, leaves ? SIGN : 0);
+            add_row(plane, front + d * DILATION_DEPTH, from + y, left, leaves ? TOP_BIT : 0);
         }
     }
 }
@@ -183,7 +183,7 @@ void store_missed(Tile tile, uint begin, uint end)
         for (uint step = again ? 1 : 0; step < 2; ++step) {
             uint first = again ? 0 : step == 0 ? 0 - fresh : WINDOW_HEIGHT - fresh;
             uint count = again ? WINDOW_HEIGHT : fresh;
-            add_rows(sum, specials, tile.plane, window, first, first + count, step == 0 ? SIGN : 0);
+            add_rows(sum, specials, tile.plane, window, first, first + count, step == 0 ? TOP_BIT : 0);
         }
         uvec3 flags = min(specials, 1);
         sum.specials = flags.x * HAS_NAN | flags.y * HAS_INFINITY | flags.z * HAS_NEGATIVE_INFINITY;

@@ -14,11 +14,10 @@
 //                                                  |          |          |          |
 //   output k combines column k of the ring:     output 0   output 1   output 2   output 3
 //
-// For each row of the tile, the ring moves up by the windows' stride along height, and as many input rows, FRESH_ROWS,
-// are loaded at its end. So input rows that several windows share are loaded once. Before the first row of outputs,
-// FILLING iterations without outputs fill the ring, so that all load FRESH_ROWS, a constant: drivers unroll this loop,
-// and keep only shared rows from one iteration to the next. In a volume, a row of the ring combines row y of all depths
-// of a window.
+// For each row of the tile, the ring moves up by the windows' stride along height, and FRESH_ROWS input rows are loaded
+// at its end. So rows that several windows share are loaded once. Before the first row of outputs, FILLING iterations
+// without outputs fill the ring, so that all load FRESH_ROWS, a constant: drivers unroll this loop, and keep only
+// shared rows from one iteration to the next. In a volume, a row of the ring combines row y of all depths of a window.
 //
 // A row of the ring combines HELD_ROWS input rows: one, or all if windows share none, as in tiles of one row.
 

@@ -27,7 +27,6 @@ layout(push_constant) uniform Push {
     uint values_base;
 } push;
 
-#define NO_STATUS
 #define INDICES 0
 #define SOURCE 2
 #include "core/scattered.glsl"

@@ -32,21 +32,20 @@ void scale_sum(inout State state, float factor)
 void accumulate(inout State state, Operand operand, uint index)
 {
     float number = number_of(operand);
-#if BITS == 32
-    scale_sum(state, max(abs(state.sum.high), abs(number)) > LARGE ? SCALE : 1.0);
-#endif
+    if (BITS == 32)
+        scale_sum(state, max(abs(state.sum.high), abs(number)) > LARGE ? SCALE : 1.0);
     precise float term = number * state.scale;
     state.sum = added(state.sum, term);
     state.specials = joined(state.specials, specials_of(pattern_of(operand)));
 }
 State combine(State a, State b)
 {
-#if BITS == 32
-    bool is_large = max(abs(a.sum.high), abs(b.sum.high)) > LARGE || a.scale != b.scale;
-    float factor = is_large ? SCALE : 1.0;
-    scale_sum(a, factor);
-    scale_sum(b, factor);
-#endif
+    if (BITS == 32) {
+        bool is_large = max(abs(a.sum.high), abs(b.sum.high)) > LARGE || a.scale != b.scale;
+        float factor = is_large ? SCALE : 1.0;
+        scale_sum(a, factor);
+        scale_sum(b, factor);
+    }
     return State(added(a.sum, b.sum), a.scale, joined(a.specials, b.specials));
 }
 

@@ -82,7 +82,7 @@ uint exponent_of(Bits bits) { return bits >> MANTISSA & SPECIAL; }
 // The flag of an infinity or NaN; 0 for a number.
 uint special_of(Bits bits)
 {
-    uint infinity = POWER == 0 && bits >= SIGN ? HAS_NEGATIVE_INFINITY : HAS_INFINITY, none = 0;
+    uint infinity = POWER == 0 && bits >= TOP_BIT ? HAS_NEGATIVE_INFINITY : HAS_INFINITY, none = 0;
     uint special = (bits & (HIDDEN - 1)) == 0 ? infinity : HAS_NAN;
     return exponent_of(bits) == SPECIAL ? special : none;
 }
@@ -246,7 +246,7 @@ void add(inout Long sum, Bits bits)
 {
     uint exponent = exponent_of(bits), hidden = min(exponent, 1);
     int number = int(bits & (HIDDEN - 1) | hidden << MANTISSA), opposite = -number;
-    number = POWER == 0 && bits >= SIGN ? opposite : number;
+    number = POWER == 0 && bits >= TOP_BIT ? opposite : number;
     number = exponent == SPECIAL ? 0 : number;
     add(sum, words_of(shifted_left(number, 0)), FACTORS * (exponent - hidden));
     sum.specials |= special_of(bits);
@@ -319,9 +319,9 @@ Bits value_of_parts(bool negative, uint high, uint middle, bool more, int positi
     more = more || middle != 0;
     uint zero = 0, bits = nearest(high, more, position);
     bits = is_zero ? zero : bits;
-    bits |= negative ? SIGN : zero;
+    bits |= negative ? TOP_BIT : zero;
     uint infinite = specials & (HAS_INFINITY | HAS_NEGATIVE_INFINITY);
-    uint infinity = INFINITY | (infinite == HAS_INFINITY ? zero : SIGN);
+    uint infinity = INFINITY | (infinite == HAS_INFINITY ? zero : TOP_BIT);
     bits = infinite != 0 ? infinity : bits;
     bool nan = (specials & HAS_NAN) != 0 || infinite == (HAS_INFINITY | HAS_NEGATIVE_INFINITY);
     return nan ? NAN_BITS : bits;

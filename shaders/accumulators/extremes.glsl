@@ -1,34 +1,17 @@
-// The selection along a row, in two steps:
+// The selection along a row of elements of up to 32 bits, in two steps:
 //
 //   row      [ group 0 ][ group 1 ] ... [ group n ]     of GROUP vectors each
 //   first    computes the highest key of each group, and remembers the best group and its key
 //   second   finds the element of the best group that has this key
 //
-// This is fast because a group's highest key is computed without the keys of all its elements.
-
-// SwiftShader takes a minute to compile a chain of 64-bit comparisons, and runs loops with arrays slowly.
-const uint GROUP = BITS == 64 ? 1 : 4;
-
-#if BITS == 64
-
-// The highest key of a group.
-#define Extremes Bits
-Extremes no_extremes() { return Bits(0); }
-void include(inout Extremes highest, uvec4 vector)
-{
-    Bits a = radix_key(vector.xy), b = radix_key(vector.zw);
-    Bits higher = is_above(b, a) ? b : a;
-    highest = is_above(higher, highest) ? higher : highest;
-}
-Bits highest_key(Extremes highest) { return highest; }
-
-#else
-
-// Elements are compared as signed and as unsigned numbers: `most` and `least` are the greatest and the least signed
-// number, `top` and `bottom` the unsigned ones. The highest key of a group belongs to one of these four elements.
+// This is fast because a group's highest key is computed without the keys of all its elements: it belongs to the
+// greatest or least of them as signed numbers (`most` and `least`), or as unsigned ones (`top` and `bottom`).
 //
-// An element of 8 or 16 bits is shifted to the high bits of a word. Its neighbours are in the bits below. They cannot
-// change which element is the greatest; highest_key() shifts them out.
+// An element of 8 or 16 bits is shifted to the high bits of a word. Its neighbours below cannot change which element is
+// the greatest; highest_key() shifts them out.
+
+const uint GROUP = 4;
+
 struct Extremes {
     int most;
     int least;
@@ -64,12 +47,10 @@ Bits highest_key(Extremes extremes)
     //
     // The greatest float is the last one of the left half or, if that is empty, the first one of the right half. The
     // least float is the last one of the right half or, if that is empty, the first one of the left half.
-    bool nan = (extremes.most >= 0 && most > INFINITY) || top > (SIGN | INFINITY);
-    uint winner = MINIMUM ? (top >= SIGN ? top : bottom) : (extremes.most >= 0 ? most : bottom);
+    bool nan = (extremes.most >= 0 && most > INFINITY) || top > (TOP_BIT | INFINITY);
+    uint winner = MINIMUM ? (top >= TOP_BIT ? top : bottom) : (extremes.most >= 0 ? most : bottom);
     return nan ? NAN_KEY : radix_key(winner);
 }
-
-#endif
 
 // The state of elements begin to end - 1, at least a vector, without the bits, which RELOAD_BITS sets.
 State state_of_extremes(uint address, uint begin, uint end)

@@ -41,14 +41,14 @@ void accumulate(inout State state, Operand operand, uint index)
 {
     uint magnitude = operand & ~SIGN_BIT, mantissa = magnitude & 0x7FFFFFu;
     int power = int(magnitude >> 23) - 127;
-#if BITS == 32
-    // A denormal is shifted until its highest bit is the implicit one of a mantissa. 16-bit denormals are normal here.
-    uint shift = 23u - uint(max(findMSB(mantissa), 0)), shifted = mantissa << shift & 0x7FFFFFu;
-    bool is_denormal = power == -127;
-    int least = -126 - int(shift);
-    mantissa = is_denormal ? shifted : mantissa;
-    power = is_denormal ? least : power;
-#endif
+    if (BITS == 32) {
+        // A denormal is shifted until its highest bit is the implicit one of a mantissa. 16-bit denormals are normal.
+        uint shift = 23u - uint(max(findMSB(mantissa), 0)), shifted = mantissa << shift & 0x7FFFFFu;
+        bool is_denormal = power == -127;
+        int least = -126 - int(shift);
+        mantissa = is_denormal ? shifted : mantissa;
+        power = is_denormal ? least : power;
+    }
     precise float product = state.mantissa * uintBitsToFloat(0x3F800000u | mantissa);
     state.mantissa = product;
     state.exponent += power;

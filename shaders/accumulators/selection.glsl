@@ -10,49 +10,37 @@ layout(constant_id = 9) const bool LAST = false;     // choose the last of equal
 #endif
 // clang-format on
 
-// Radix keys are unsigned numbers in the order of their elements. Shaders compare keys, not floats, because drivers may
-// flush denormals and guarantee nothing about NaN. -0 and +0 have equal keys. Every NaN has the highest key. With
-// MINIMUM the keys of all other elements are in reverse order. (Keys of radix sorts differ for -0 and +0, and from NaN
-// to NaN.)
-
+// Radix keys are unsigned numbers in the order of their elements: drivers may flush denormals, and guarantee nothing
+// about NaN, so shaders do not compare floats. -0 and +0 have equal keys, every NaN has the highest. With MINIMUM the
+// keys of all other elements are in reverse order.
+//
 // `?:` chooses between variables, so that glslang emits a select and no branch: SwiftShader keeps every branch, even on
-// a constant, and takes minutes to compile a shader with hundreds of branches.
-
-// radix_key() is the key of an element, integer_key() the key of an integer, and the integer of a key; lowest_bits() has
-// the lowest key.
+// a constant, and takes minutes to compile hundreds.
+//
+// integer_key() is the key of an integer, and the integer of a key; radix_key() is the key of any element.
+Bits integer_key(Bits number)
+{
+    Bits changed = number ^ TOP_BIT, key = NUMBER_KIND == INT ? changed : number, reversed = key ^ EVERY_BIT;
+    return MINIMUM ? reversed : key;
+}
 #if BITS == 64
 #include "accumulators/keys_64.glsl"
 #else
-Bits integer_key(Bits number)
-{
-    Bits changed = number ^ SIGN, every = MASK;
-    Bits key = NUMBER_KIND == INT ? changed : number, reversed = key ^ every;
-    return MINIMUM ? reversed : key;
-}
+const Bits INFINITY = BITS == 16 ? 0x7C00u : 0x7F800000u, NAN_KEY = 2 * INFINITY + 1;
 
-const uint INFINITY = BITS == 16 ? 0x7C00u : 0x7F800000u, NAN_KEY = 2 * INFINITY + 1;
-
+// The key of a float is INFINITY plus or minus its magnitude. A NaN would have more than 2 * INFINITY, or less than 0,
+// which wraps around to more: min() changes it to NAN_KEY.
 Bits radix_key(Bits bits)
 {
-    // The key of a float is INFINITY plus or minus its magnitude: zeros have INFINITY, infinities 0 and 2 * INFINITY. A
-    // NaN would have more than that, or less than 0, which wraps around to more: min() changes it to NAN_KEY.
-    bool negative = bits >= SIGN, positive = !negative;
+    bool negative = bits >= TOP_BIT, positive = !negative;
     bool falls = MINIMUM ? positive : negative;
-    uint rising = INFINITY - (MINIMUM ? SIGN : 0) + bits, falling = INFINITY + (MINIMUM ? 0 : SIGN) - bits;
+    uint rising = INFINITY - (MINIMUM ? TOP_BIT : 0) + bits, falling = INFINITY + (MINIMUM ? 0 : TOP_BIT) - bits;
     uint number = min(falls ? falling : rising, NAN_KEY);
     Bits integer = integer_key(bits);
     return NUMBER_KIND == FLOAT ? number : integer;
 }
 
 bool is_above(Bits a, Bits b) { return a > b; }
-
-Bits lowest_bits()
-{
-    uint least = NUMBER_KIND == INT ? SIGN : 0, greatest = least ^ MASK;
-    least = NUMBER_KIND == FLOAT ? SIGN | INFINITY : least;
-    greatest = NUMBER_KIND == FLOAT ? INFINITY : greatest;
-    return MINIMUM ? greatest : least;
-}
 #endif
 
 struct Operand {
@@ -76,7 +64,14 @@ struct State {
 };
 
 // Lowest key, with matching bits, because LOAD_STATE recomputes the key from the bits.
-State empty_from(uint index) { return State(Bits(0), lowest_bits(), index); }
+State empty_from(uint index)
+{
+    Bits least = NUMBER_KIND == INT ? TOP_BIT : Bits(0), greatest = least ^ EVERY_BIT;
+    Bits infinity = INFINITY, minus_infinity = INFINITY | TOP_BIT;
+    least = NUMBER_KIND == FLOAT ? minus_infinity : least;
+    greatest = NUMBER_KIND == FLOAT ? infinity : greatest;
+    return State(Bits(0), MINIMUM ? greatest : least, index);
+}
 
 // At equal keys, every element's index wins over this one, or equals it.
 State identity() { return empty_from(LAST ? 0 : NONE); }
@@ -98,9 +93,7 @@ void accumulate(inout State state, Operand operand, uint index)
 
 State combine(State a, State b)
 {
-    bool above = is_above(b.key, a.key);
-    bool earlier = b.index < a.index;
-    bool later = b.index > a.index;
+    bool above = is_above(b.key, a.key), earlier = b.index<a.index, later = b.index> a.index;
     bool better_place = LAST ? later : earlier;
     bool wins = b.key == a.key ? better_place : above;
     return State(wins ? b.key : a.key, wins ? b.bits : a.bits, wins ? b.index : a.index);

@@ -2,7 +2,7 @@
 
 #define Bits uint
 const uint WORDS_PER_ELEMENT = 1, ELEMENTS_PER_WORD = 1, VECTOR_SIZE = 4;
-const uint MASK = 0xFFFFFFFFu, SIGN = 0x80000000u;
+const Bits TOP_BIT = 0x80000000u, EVERY_BIT = 0xFFFFFFFFu;
 
 #define LOAD(words, at) (words)[at]
 #define STORE_ELEMENT(words, at, bits) (words)[at] = bits;

@@ -2,7 +2,7 @@
 
 #define Bits uvec2
 const uint WORDS_PER_ELEMENT = 2, ELEMENTS_PER_WORD = 1, VECTOR_SIZE = 2;
-const uint SIGN = 0x80000000u;  // in the high word
+const Bits TOP_BIT = uvec2(0, 0x80000000u), EVERY_BIT = uvec2(0xFFFFFFFFu);
 
 #define LOAD_BITS(words, at) uvec2((words)[at], (words)[(at) + 1])
 #define STORE_BITS(words, at, bits) (words)[at] = (bits).x, (words)[(at) + 1] = (bits).y;

@@ -2,13 +2,13 @@
 
 #define Bits uint
 const uint WORDS_PER_ELEMENT = 1, ELEMENTS_PER_WORD = 32 / BITS, VECTOR_SIZE = 128 / BITS;
-const uint MASK = 0xFFFFFFFFu >> (32 - BITS), SIGN = 1u << (BITS - 1);
+const Bits TOP_BIT = 1u << (BITS - 1), EVERY_BIT = 0xFFFFFFFFu >> (32 - BITS);
 
-#define LOAD(words, at) (((words)[(at) / ELEMENTS_PER_WORD] >> ((at) % ELEMENTS_PER_WORD * BITS)) & MASK)
+#define LOAD(words, at) (((words)[(at) / ELEMENTS_PER_WORD] >> ((at) % ELEMENTS_PER_WORD * BITS)) & EVERY_BIT)
 #define STORE_ELEMENT(words, at, bits) \
     { \
         uint shift = (at) % ELEMENTS_PER_WORD * BITS; \
-        atomicAnd((words)[(at) / ELEMENTS_PER_WORD], ~(MASK << shift)); \
+        atomicAnd((words)[(at) / ELEMENTS_PER_WORD], ~(EVERY_BIT << shift)); \
         atomicOr((words)[(at) / ELEMENTS_PER_WORD], (bits) << shift); \
     }
 #define LOAD_BITS(words, at) (words)[at]

@@ -28,9 +28,8 @@ bool is_higher(Bits a, Bits b) { return int(a) > int(b); }
 Bits key_of(Bits element)
 {
     Bits key = radix_key(element);
-#if BITS == 32
-    key ^= LOWEST;
-#endif
+    if (BITS == 32)
+        key ^= LOWEST;
     Bits reversed = key ^ Bits(0xFFFFFFFFu);
     return INCREASING ? reversed : key;
 }

@@ -1,5 +1,4 @@
-// Shared by all kernels: constants, elements and the words that hold them, the input, the items of an invocation, and
-// the status.
+// Shared by all kernels: constants, the input, elements and indices in memory, items, and the status.
 
 // clang-format off: a table
 layout(local_size_x_id = 0) in;
@@ -20,40 +19,29 @@ layout(constant_id = 7) const bool ALIGNED = false;      // load_vector() loads 
 
 const uint UINT = 0, INT = 1, FLOAT = 2;
 
-// The input, and its bound segment: source_first is the segment's first element, source_count the size of a full one.
-// The tensor's last segment may be shorter, but no address is past the tensor's end. Address + source_base is the
-// offset in the buffer. Kernels copy these and other push constants to variables, because llvmpipe loads a push
-// constant at every read, for one invocation after the other.
-
+// The input. Its bound segment begins with element source_first; a full segment has source_count. The tensor's last one
+// may be shorter, but no address is past its end. Address + source_base is the offset in the buffer. Kernels copy these
+// and other push constants: llvmpipe loads one at every read, for one invocation after the other.
 #ifndef SOURCE
 #define SOURCE 1  // its binding
 #endif
 layout(set = 0, binding = SOURCE) readonly buffer Source { uint source[]; };
 layout(set = 0, binding = SOURCE) readonly buffer SourceVectors { uvec4 source_vectors[]; };
 
-// Elements, of BITS bits. build.py includes the file for their width, with
+// Elements of BITS bits. build.py includes the file for their width, with
 //
-//   Bits                      the bits of an element
+//   Bits, TOP_BIT, EVERY_BIT  the bits of an element; the highest of them; all of them
 //   LOAD, STORE_ELEMENT       element `at` of an array of words; other invocations may write its neighbours in a word
 //   LOAD_BITS, STORE_BITS     an element that has words of its own, from word `at` on
 //   PUT                       sets element `i` of a local array of words; the first of a word clears the others
-//   STORE_WORD                writes a word (two for 64 bits) that PUT filled with `count` elements, the first of which
-//                             is element `at` of the buffer. Later elements of the word keep their bits
+//   STORE_WORD                writes a word (two for 64 bits) of `count` elements that PUT set, the first as element
+//                             `at` of the buffer; later ones of the word keep their bits
 //   VECTOR_SIZE, element_of   a vector: 16 bytes of elements, the widest load; element i of one
 //   unaligned_vector(at)      the vector that begins with element `at` of the input; reads only words of its elements
-
 #include "core/elements_WIDTH.glsl"
 
-// Those that begin with element `at` of the input, in aligned_vector() a multiple of VECTOR_SIZE.
-uvec4 aligned_vector(uint at) { return source_vectors[at / VECTOR_SIZE]; }
-uvec4 load_vector(uint at)
-{
-    if (ALIGNED)
-        return aligned_vector(at);
-    return unaligned_vector(at);
-}
-
-// Indices
+uvec4 aligned_vector(uint at) { return source_vectors[at / VECTOR_SIZE]; }  // `at` is a multiple of VECTOR_SIZE
+uvec4 load_vector(uint at) { return ALIGNED ? aligned_vector(at) : unaligned_vector(at); }
 
 const uint NONE = 0xFFFFFFFFu;  // no element has this index: a tensor has at most 2^32 - 1 elements
 
@@ -68,12 +56,10 @@ uint index_of_words(uint low, uint high) { return INDEX_WORDS != 2 || high == 0 
     } else \
         (words)[at] = index;
 
-// Items
-
 // The items of an invocation are next, next + ITEM_STRIDE, next + 2 * ITEM_STRIDE, ... below `end`. In each iteration
-// ITEM_STRIDE neighbouring invocations work on as many neighbouring items, from a separate range. The lengths of these
-// ranges, in iterations, differ by 1 at most, and the longer ones are spread evenly, because one core works on
-// neighbouring ranges. There are at most 2^16 ranges (limits.py), so that no product exceeds 2^32:
+// ITEM_STRIDE neighbouring invocations work on as many neighbouring items, from a range of their own. One core works on
+// neighbouring ranges, so the longer ones, by one iteration, are spread evenly. There are at most 2^16 ranges
+// (limits.py), so that no product exceeds 2^32:
 //
 //   10 items, ITEM_STRIDE 1, 4 ranges     [ 0 1 2 ][ 3 4 ][ 5 6 7 ][ 8 9 ]     least = 2, more = 2
 struct Items {
@@ -90,12 +76,9 @@ Items items_of(uint count)
     return Items(first * ITEM_STRIDE + gl_GlobalInvocationID.x % ITEM_STRIDE, min(count, end * ITEM_STRIDE));
 }
 
-// Status
-
-// Whether a driver ended a loop of this invocation early. The outermost loop stopped at item `next`. A probe, a loop of
-// two iterations, tests inner loops: llvmpipe counts the iterations of all loops together (limits.py), so if it ended a
-// loop, it ends the probe after one iteration. `none` is 0, because dispatches have one workgroup along y; a compiler
-// that knew it would replace the conditions after the loops with false.
+// Whether a driver ended a loop of this invocation early. The outermost loop stopped at item `next`. llvmpipe counts
+// the iterations of all loops together (limits.py): if it ended an inner loop, it ends this one after an iteration.
+// `none` is 0, because dispatches have one workgroup along y; a compiler that knew it would drop the conditions.
 bool ended_early(uint next, uint end)
 {
     uint none = gl_NumWorkGroups.y - 1, iterations = 0;
@@ -105,9 +88,8 @@ bool ended_early(uint next, uint end)
 }
 const uint ENDED_EARLY = 2;  // the bit of the status
 
-// kompute.py reads the status after each submission. A kernel that binds four other buffers has NO_STATUS: Vulkan
-// guarantees four.
-#ifndef NO_STATUS
+// kompute.py reads it after each submission. scatter.comp does without: it binds four others, all that Vulkan
+// guarantees.
 layout(set = 0, binding = 0) buffer Status { uint status[]; };
 
 // Tells the host if a driver ended a loop early. Each invocation ends with this.
@@ -116,4 +98,3 @@ void report(uint next, uint end)
     if (ended_early(next, end))
         atomicOr(status[0], ENDED_EARLY);
 }
-#endif

@@ -13,13 +13,12 @@ layout(constant_id = 13) const uint STRIDE_WIDTH = 1;
 layout(constant_id = 14) const uint DILATION_DEPTH = 1;
 layout(constant_id = 15) const uint DILATION_HEIGHT = 1;
 layout(constant_id = 16) const uint DILATION_WIDTH = 1;
-layout(constant_id = 17) const uint RING_ROWS = 1;       // rows of the ring (pool_small.comp): several if windows share
-                                                         // input rows
+layout(constant_id = 17) const uint RING_ROWS = 1;       // of pool_small.comp: several if windows share input rows
 layout(constant_id = 18) const uint FRESH_ROWS = 1;      // rows by which the ring moves
 layout(constant_id = 19) const uint PHASE = 0;           // ALIGNED: the element of a vector at which every span begins
-layout(constant_id = 20) const uint TILE_WIDTH = 4;             // outputs of a tile in each row
-layout(constant_id = 21) const bool WHOLE_VECTORS = false;  // tiles, and rows of outputs, consist of vectors
-layout(constant_id = 22) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
+layout(constant_id = 20) const uint TILE_WIDTH = 4;      // outputs of a tile in each row
+layout(constant_id = 21) const bool WHOLE_VECTORS = false;   // tiles, and rows of outputs, consist of vectors
+layout(constant_id = 22) const bool SHARED_WORDS = false;    // two rows of outputs may share a word
 // clang-format on
 
 layout(push_constant) uniform Push {
