@@ -72,7 +72,7 @@ void add_row(uint plane, uint z, uint y, uint left, uint sign)
         uvec4 vectors[VECTORS_AND_ONE];
         load_span(row + y * row_stride + left + source_base, vectors);
         [[unroll]] for (uint c = 0; c < SPAN; ++c) {
-            Bits bits = element_at(vectors, c);
+            Bits bits = element_of_span(vectors, c);
             if (SUBTRACTS)
                 bits ^= sign;
             elements[c] = bin_of(least, left + c < width ? bits : none);

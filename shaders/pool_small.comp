@@ -35,7 +35,7 @@ const bool SINGLE = WINDOW_DEPTH * HELD_ROWS == 1 && WINDOW_WIDTH <= 8;
 #endif
 
 // Per-tile state. Globals, because GLSL copies array arguments.
-uint first_x[TILE_WIDTH];            // the first column of each window after the padding
+uint first_columns[TILE_WIDTH];      // the first column of each window after the padding
 State ring[RING_ROWS * TILE_WIDTH];  // row by row
 State states[TILE_WIDTH];            // of a row of outputs
 Operand operands[SPAN];              // of an input row
@@ -55,7 +55,7 @@ uint row_index(uint plane, uint z, uint y) { return ((plane * size.x + z) * size
 void begin_tile(uint left)
 {
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
-        first_x[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
+        first_columns[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
 }
 
 // Moves the ring up, and empties its last row, for elements of row (z, y) and of later ones. If there is no element, as
@@ -68,7 +68,7 @@ void begin_ring_row(uint plane, uint z, uint y)
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         ring[LAST_ROW + k] = identity();
         if (y < size.y)
-            ring[LAST_ROW + k] = empty_from(index + first_x[k]);
+            ring[LAST_ROW + k] = empty_from(index + first_columns[k]);
     }
 }
 
@@ -117,7 +117,7 @@ void accumulate_span(uint plane, uint z, uint y, uint left)
     load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, vectors);
     [[unroll]] for (uint c = 0; c < SPAN; ++c) {
         bool is_element = left + c < width;
-        operands[c] = or_neutral(operand_of(element_at(vectors, c)), is_element);
+        operands[c] = or_neutral(operand_of(element_of_span(vectors, c)), is_element);
     }
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
         accumulate_window(ring[LAST_ROW + k], k * STRIDE_WIDTH, index);

@@ -11,7 +11,7 @@
 //
 // Regions are computed with integers: drivers may round products of floats in either direction.
 
-#define POOLING
+#define FIRST_MAXIMUM  // of equal elements the first wins (selection.glsl)
 #include "core/kernel.glsl"
 #include "accumulator.glsl"
 

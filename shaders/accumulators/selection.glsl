@@ -2,7 +2,7 @@
 // wins; if keys are equal, the first element, or with LAST the last.
 
 // clang-format off: a table
-#ifdef POOLING  // chooses the first maximum
+#ifdef FIRST_MAXIMUM
 const bool MINIMUM = false, LAST = false;
 #else
 layout(constant_id = 8) const bool MINIMUM = false;  // choose the minimum, not the maximum

@@ -1,7 +1,6 @@
-// Several invocations of a workgroup, the threads of an item, share the item. Each thread accumulates some of its
-// elements or states; then the threads combine their states in shared memory. THREAD_STRIDE is the distance between two
-// threads of an item. With 1, neighbouring threads read neighbouring memory; with AT_ONCE, the maximum, neighbouring
-// items do:
+// Several invocations of a workgroup, the threads of an item, share it. Each accumulates some of its elements or
+// states; then they combine their states in shared memory. THREAD_STRIDE is the distance between two threads of an
+// item. With 1, neighbouring threads read neighbouring memory; with AT_ONCE, the maximum, neighbouring items do:
 //
 //   invocations of a workgroup       0    1    2    3    4    5    6    7          with 2 threads
 //   THREAD_STRIDE = 1            items 0    0    1    1    2    2    3    3     threads 0 1 0 1 0 1 0 1

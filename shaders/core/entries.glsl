@@ -4,7 +4,7 @@
 // are equal, the one with the lower index. No two elements of a line are equal in this order, so every method of
 // sorting and merging has the same result. Absent entries pad lists; they come last.
 
-#define POOLING  // the accumulator has no constants: INCREASING reverses its keys, those of NaN too
+#define FIRST_MAXIMUM  // also if INCREASING: it reverses keys, those of NaN too
 #include "core/kernel.glsl"
 #include "accumulator.glsl"
 

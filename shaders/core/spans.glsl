@@ -92,7 +92,7 @@ void load_span(uint at, out uvec4 vectors[VECTORS_AND_ONE])
 }
 
 // Element c of a span.
-Bits element_at(uvec4 vectors[VECTORS_AND_ONE], uint c)
+Bits element_of_span(uvec4 vectors[VECTORS_AND_ONE], uint c)
 {
     return element_of(vectors[c / VECTOR_SIZE], c % VECTOR_SIZE);
 }

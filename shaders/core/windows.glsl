@@ -1,6 +1,6 @@
 // Shared by the kernels over windows. Windows have a depth, a height and a width; a 4-D tensor has depth 1.
 
-#define POOLING
+#define FIRST_MAXIMUM  // of equal elements the first wins (selection.glsl)
 #include "core/kernel.glsl"
 #include "accumulator.glsl"
 
