@@ -20,8 +20,7 @@ layout(set = 0, binding = 2) writeonly buffer ValueVectors { uvec4 value_vectors
 const uvec3 WINDOW = uvec3(WINDOW_DEPTH, WINDOW_HEIGHT, WHOLE_WIDTH);
 const uvec3 DILATION = uvec3(DILATION_DEPTH, DILATION_HEIGHT, DILATION_WIDTH);
 
-uvec3 stride = uvec3(push.window_stride[0], push.window_stride[1], STRIDE_WIDTH);  // of windows
-uvec3 output_size = all_of(push.output_size);
+uvec3 stride = uvec3(window_stride.xy, STRIDE_WIDTH);  // of windows
 // Per-tile state. Globals, because GLSL copies array arguments.
 uint least;
 uint greatest = 0;                 // the exponent that determines `least`

@@ -160,8 +160,8 @@ void combine_columns()
     }
 }
 
-// Writes the values of a tile's row of outputs, from output `number` on, which is in this column,
-// `left_in_row` columns before its row ends. `rows` rows of each window count for an average.
+// Writes the values of a tile's row of outputs, from output `number` on, which is in this column, `left_in_row` columns
+// before its row ends. `rows` rows of each window count for an average.
 void store_values(uint number, uint column, uint left_in_row, uint rows)
 {
     uint words[4];
@@ -191,7 +191,7 @@ void store_indices(uint number, uint left_in_row)
 }
 
 // Writes row `row` of the tile from the ring.
-void store_row(Tile tile, uint row, uvec3 output_size, uvec3 window_stride)
+void store_row(Tile tile, uint row)
 {
     uint number = (tile.row + row) * output_size.z + tile.left, left_in_row = output_size.z - tile.left;
     uint z = tile.depth * window_stride.x, y = (tile.top + row) * window_stride.y;
@@ -206,7 +206,6 @@ void store_row(Tile tile, uint row, uvec3 output_size, uvec3 window_stride)
 
 void main()
 {
-    uvec3 output_size = all_of(push.output_size), window_stride = all_of(push.window_stride);
     Tiles tiles = tiles_of(output_size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
     uint item = mine.next;
@@ -223,7 +222,7 @@ void main()
         for (uint i = 0; i < iterations; ++i, top += window_stride.y) {
             load_rows(tile.plane, front, first_z, top, left);
             if (i >= FILLING)
-                store_row(tile, i - FILLING, output_size, window_stride);
+                store_row(tile, i - FILLING);
         }
     }
     report(item, mine.end);

@@ -53,6 +53,7 @@ const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // input rows of a window in
 uint plane_stride = push.plane_stride, depth_stride = push.stride[0], row_stride = push.stride[1];
 uint source_base = push.source_base, indices_base = push.indices_base, values_base = push.values_base;
 uvec3 size = all_of(push.size), start_padding = all_of(push.start_padding);
+uvec3 output_size = all_of(push.output_size), window_stride = all_of(push.window_stride);
 uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
 
 // Loads the span that begins with element `at` of the buffer, and shifts it to the start of `vectors`:
