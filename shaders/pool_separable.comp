@@ -66,14 +66,10 @@ layout(constant_id = 23) const uint STRIDE_HEIGHT = 1;
 const uint RESULT_WORDS = STATE_WORDS;
 #define PUT_RESULT(words, i, state) STORE_STATE(words, (i) * STATE_WORDS, state)
 #define GET_RESULT(state, vector, i, index) LOAD_STATE(state, vector, (i) * STATE_WORDS)
-#elif BITS < 32
-const uint RESULT_WORDS = 1;
-#define PUT_RESULT(words, i, state) (words)[i] = value_of(state, 0);
-#define GET_RESULT(state, vector, i, index) state = state_of(operand_of((vector)[i]), index);
 #else
 const uint RESULT_WORDS = WORDS_PER_ELEMENT;
-#define PUT_RESULT(words, i, state) PUT(words, i, value_of(state, 0))
-#define GET_RESULT(state, vector, i, index) state = state_of(operand_of(element_of(vector, i)), index);
+#define PUT_RESULT(words, i, state) STORE_BITS(words, (i) * RESULT_WORDS, value_of(state, 0))
+#define GET_RESULT(state, vector, i, index) state = state_of(operand_of(LOAD_BITS(vector, (i) * RESULT_WORDS)), index);
 #endif
 const uint RESULTS_PER_VECTOR = 4 / RESULT_WORDS;
 
