@@ -21,8 +21,8 @@ void accumulate_aligned_vectors(inout State state, Row row)
     accumulate_vector(state, load_vector(begin + row.last), 0, row.first + row.last);
 }
 
-// The last vector may have elements of the one before. If these have to be skipped, it is outside of the loop. Not the
-// loop of rows_cooperating.comp: SwiftShader keeps those of one iteration as loops, which take a quarter more time.
+// The last vector may have elements of the vector before. If these must be skipped, it is loaded after the loop.
+// SwiftShader unrolls no loop of one iteration, so the loop of rows_cooperating.comp would take a quarter more time.
 void accumulate_vectors(inout State state, Row row)
 {
     uint size = row.end - row.begin, loop_end = REPEATABLE ? size : size / VECTOR_SIZE * VECTOR_SIZE, next = 0;

@@ -9,8 +9,8 @@
 #include "core/cooperating.glsl"
 
 // Accumulates IN_FLIGHT vectors, every THREADS-th of a row. Vector 0 is for elements from begin + next on. A vector may
-// begin before its elements, at element `at`. Past the end of the row, the last vector is loaded, and wholly skipped.
-// `whole`, a constant, says that no vector passes the last one.
+// begin before its elements, at element `at`. Past the end of the row, the last vector is loaded, and all its elements
+// are skipped. If `whole`, a constant, is true, no vector lies past the last one.
 void accumulate_vectors(inout State state, Row row, uint next, bool whole)
 {
     uvec4 vectors[IN_FLIGHT];
@@ -39,8 +39,8 @@ State state_of_elements(Row row)
     uint size = row.end - row.begin, next = thread() * VECTOR_SIZE;
     State state = empty_from(row.first + min(next, row.last));
 #ifndef HAS_SHIFT
-    // A third of the second loop's instructions for a sum choose the elements; this loop has none of these. LOG_SUM_EXP
-    // has so many others that it would gain less than its registers cost.
+    // Whole vectors need no instructions that choose elements, a third of those of the second loop for a sum. For
+    // LOG_SUM_EXP, which has many other instructions, the registers of this loop cost more than it saves.
     const uint others = turn - THREADS * VECTOR_SIZE;
     uint end = REPEATABLE || row.last < others ? 0 : row.last - others + 1;
     for (; next < end; next += turn)

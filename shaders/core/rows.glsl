@@ -3,7 +3,8 @@
 #include "core/axes.glsl"
 
 #ifndef HAS_VECTORS  // else the accumulator defines it
-// Accumulates elements `skipped` and later of a vector, whose element 0 has this index; earlier ones already are.
+// Accumulates the elements of a vector from number `skipped` on; earlier ones are accumulated already. `index` is the
+// index of element 0.
 void accumulate_vector(inout State state, uvec4 vector, uint skipped, uint index)
 {
     [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k)
