@@ -34,7 +34,6 @@ layout(constant_id = 16) const uint PHASE_WIDTH = 0;
 layout(constant_id = 17) const uint TILE_WIDTH = 8;
 layout(constant_id = 18) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
 layout(constant_id = 19) const bool WHOLE_VECTORS = false;  // tiles, and rows of outputs, consist of vectors
-layout(constant_id = 20) const uint LOADED = 1;  // columns of windows that are loaded at a time; SHARES: all
 // clang-format on
 
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
@@ -45,7 +44,12 @@ const uint ABOVE = (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT;
 const uint BEFORE = (WINDOW_WIDTH - 1 - PHASE_WIDTH) / STRIDE_WIDTH;
 const uint ROWS = ABOVE + (STRIDE_HEIGHT - 1 + PHASE_HEIGHT) / STRIDE_HEIGHT + 1;
 const uint COLUMNS = BEFORE + (TILE_WIDTH - 1 + PHASE_WIDTH) / STRIDE_WIDTH + 1;
-const uint TURNS = (COLUMNS - 1) / LOADED + 1;
+// Columns of windows that are loaded at a time. TURNS is for Mesa 25, which compiles 24 basic blocks for each load.
+#ifdef TURNS
+layout(constant_id = 20) const uint LOADED = 1;
+#else
+const uint LOADED = COLUMNS;
+#endif
 // Windows that can cover an output, along a dimension.
 const uint MOST_ROWS = (WINDOW_HEIGHT - 1) / STRIDE_HEIGHT + 1;
 const uint MOST_COLUMNS = (WINDOW_WIDTH - 1) / STRIDE_WIDTH + 1;
@@ -76,8 +80,8 @@ Operand gradient_of(WindowRow row, uint c)
     return operand_of(LOAD(source, at));
 }
 
-// The ring; move_up(), which moves it up by a row; load_windows(), which moves its last row in depth d to the left and
-// loads LOADED windows there; gathered(), which sums the gradients in the ring for output (a, k) of a step, element
+// The ring; move_up(), which moves it up in depth d; load_windows(), which moves its last row to the left and loads the
+// last LOADED windows there; gathered(), which sums the gradients in the ring for output (a, k) of a step, element
 // `number`. Arrays are global, because GLSL copies array arguments.
 
 #ifdef SHARES
@@ -115,10 +119,12 @@ State sum_of_row(uint d, uint i)
     return sum;
 }
 
-void move_up()
+void move_up(uint d)
 {
-    [[unroll]] for (uint i = 0; i < LAST_ROW; ++i)
-        sums[i] = sums[i + SUMS];
+    [[unroll]] for (uint i = 0; i < LAST_ROW; ++i) {
+        if (d == 0)
+            sums[i] = sums[i + SUMS];
+    }
 }
 
 void load_windows(uint d, bool covers, uint plane, uint z, uint y, uint column)
@@ -164,11 +170,13 @@ uint winners[RING];  // numbers of the elements that get them
 
 void begin_tile(uint column) {}
 
-void move_up()
+void move_up(uint d)
 {
-    [[unroll]] for (uint i = 0; i < RING - COLUMNS; ++i) {
-        gradients[i] = gradients[i + COLUMNS];
-        winners[i] = winners[i + COLUMNS];
+    uint first = d * ROWS * COLUMNS;
+    // Counted from 0: Mesa 25 does not unroll a loop that begins at `first`, and keeps the arrays in memory.
+    [[unroll]] for (uint i = 0; i < (ROWS - 1) * COLUMNS; ++i) {
+        gradients[first + i] = gradients[first + i + COLUMNS];
+        winners[first + i] = winners[first + i + COLUMNS];
     }
 }
 
@@ -221,6 +229,16 @@ State gathered(uint number, uint a, uint k)
 
 #endif
 
+void load_depths(uint phase, uint plane, uint last_depth, uint y, uint column)
+{
+    [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
+        if (LOADED == COLUMNS)
+            move_up(d);
+        uint steps = DEPTHS - 1 - d;
+        load_windows(d, phase + steps * window_stride.x <= reach.x, plane, last_depth - steps, y, column);
+    }
+}
+
 // Writes row `a` of a step, if it is `in_tile`. Its first output is element `number`, and the row of outputs has
 // `left_over` from there on.
 void store_row(uint a, bool in_tile, uint number, uint left_over)
@@ -238,8 +256,7 @@ void main()
     read_push();
     Tiles tiles = tiles_of(size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
-    // Not a constant above 1, else Mesa 25 unrolls the loop: it compiles 24 basic blocks for each load.
-    uint item = mine.next, turns = TURNS > 1 ? TURNS * gl_NumWorkGroups.y : 1;
+    uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE) {
         Tile tile = tile_number(item, tiles);
         // The first window of the ring. Before the first window of the input it is negative (wrapped around): so a
@@ -252,15 +269,17 @@ void main()
         // The first iterations only fill the ring (pool_small.comp).
         uint iterations = ROWS - 1 + (tile.end - tile.row - 1) / STRIDE_HEIGHT + 1;
         for (uint i = 0; i < iterations; ++i) {
-            move_up();
-            // Drivers unroll no loop around this one. The first turn may load windows that later ones move out.
-            for (uint left = turns * LOADED; left > 0; left -= LOADED) {
-                [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
-                    uint steps = DEPTHS - 1 - d;
-                    bool covers = phase + steps * window_stride.x <= reach.x;
-                    load_windows(d, covers, tile.plane, last_depth - steps, window_row + i, column + COLUMNS - left);
-                }
-            }
+#ifdef TURNS
+            [[unroll]] for (uint d = 0; d < DEPTHS; ++d)
+                move_up(d);
+            // The factor 1 keeps drivers from unrolling the loop. They unroll no loop around it, so it has all depths.
+            // The first turn may load windows that later ones move out.
+            uint left = ((COLUMNS - 1) / LOADED + 1) * LOADED * gl_NumWorkGroups.y;
+            for (; left > 0; left -= LOADED)
+                load_depths(phase, tile.plane, last_depth, window_row + i, column + COLUMNS - left);
+#else
+            load_depths(phase, tile.plane, last_depth, window_row + i, column);
+#endif
             if (i < ROWS - 1)
                 continue;
             uint row = tile.row + (i - (ROWS - 1)) * STRIDE_HEIGHT;

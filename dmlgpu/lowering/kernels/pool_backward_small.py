@@ -26,14 +26,13 @@ _FEW_ADDITIONS = 33
 _WIDTH = 8
 # The longest stride and the largest window along a dimension.
 _LONGEST_STRIDE, _LARGEST_WINDOW = 8, 64
-# Maximum of additions per step for maxima, which are unrolled: four outputs of 7x7 windows, whose first call takes 0.9
-# s of CPU on lavapipe (Mesa 25). With twice as many outputs, 5x5 windows would take 1.4 s, and later calls as long.
+# Maximum of additions per step for maxima, which are unrolled: four outputs of 7x7 windows. With twice as many, first
+# calls take longer on lavapipe, and later calls as long.
 _ADDITIONS = 196
 # Maximum of unrolled work per step for shares: a loaded window counts 5, an output 2, a sum of the ring 1. lavapipe
 # (Mesa 25) compiles 190 in 0.9 s.
 _UNROLLED = 190
-# Maximum of windows, or sums, in the ring: 12x12, which lavapipe (Mesa 25) compiles in a second; on a GPU, gfx1100,
-# with the fewest registers, spills with more.
+# Maximum of windows, or sums, in the ring: 12x12. On a GPU, gfx1100, with the fewest registers, spills with more.
 _RING, _GPU_RING = 150, 20
 # Columns of maxima that are loaded at a time if a driver compiles loads slowly (`Limits.gathers`): at most the first
 # number, or more if there would be more turns than the second, which Tiling.loads does not count.
@@ -48,6 +47,7 @@ class PoolBackwardSmall(WholeRowsKernel):
     variants: ClassVar = {
         "pool_backward_small_shares": "gradient of average pooling: windows are loaded once for a tile of outputs",
         "pool_backward_small_maxima": "gradient of max pooling: windows are loaded once for a tile of outputs",
+        "pool_backward_small_maxima_turns": "the same, with few loads in a loop, which compile sooner",
     }
 
     @property
@@ -143,7 +143,7 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     @cached_property
     def loaded(self) -> int:
-        """LOADED of the shader."""
+        """Columns of windows that are loaded at a time."""
         columns = self._windows_of(2, self.width)
         if self.direct.maxima is None or not self.limits.gathers:
             return columns
@@ -183,6 +183,7 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     def dispatch(self, part: Part) -> Dispatch:
         _, height, width = self.windows.along
+        in_turns = self.loaded < self._windows_of(2, self.width)
         constants = constants_of(
             self.problem,
             self.limits,
@@ -197,10 +198,11 @@ class PoolBackwardSmall(WholeRowsKernel):
             phase_width=self.phase[2],
             tile_width=self.width,
             shared_words=self.shares_words,
-            loaded=self.loaded,
             whole_vectors=self.width % self.vector_size == width.size % self.vector_size == 0,
+            **({"loaded": self.loaded} if in_turns else {}),
         )
         push = Values(**self.direct.push(part), tile_height=self.without_partials.height)
-        shader = shader_of(f"pool_backward_small_{self.direct.what}", self.problem, constants)
+        variant = f"pool_backward_small_{self.direct.what}" + "_turns" * in_turns
+        shader = shader_of(variant, self.problem, constants)
         loads = self.loads(part, self.without_partials)
         return Dispatch(shader, push, self.direct.bindings(part), loads, part.outputs)
