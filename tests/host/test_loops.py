@@ -202,6 +202,7 @@ def quantized(channels):
         ("pool_separable_columns", average((1, 1, 2048, 2048), (2000, 9))),
         ("pool_separable_rows_shares", grad(SHARES, (1, 4, 2048, 512), (33, 33))),
         ("pool_backward_small_maxima", grad(MAXIMA, (1, 1, 1 << 23, 1), (1, 1))),
+        ("pool_backward_small_maxima_turns", grad(MAXIMA, (1, 1, 1 << 20, 36), (1, 33))),
         ("pool_backward_small_shares", grad(SHARES, (1, 1, 1 << 22, 1), (1, 1))),
         # Tiles do not fit strides of 9.
         ("pool_backward_maxima", grad(MAXIMA, (1, 1, 1 << 23, 1), (1, 1), (9, 1))),
@@ -223,7 +224,7 @@ def quantized(channels):
 def test_the_longest_loops_of_each_variant(counter, variant, desc):
     """With one core, an invocation has almost as many loads as are allowed."""
     kernel = "pool_direct" if variant.startswith("pool_direct") else None
-    plan = lower(desc, Limits(1 << 27, 64, 4, simd_width=8), kernel)
+    plan = lower(desc, Limits(1 << 27, 64, 4, simd_width=8, gathers=variant.endswith("turns")), kernel)
     most = max(d.loads for d in plan.dispatches if d.shader.variant == variant)
     assert most > Limits.invocation_loads / 2
     check(counter, plan)
@@ -328,6 +329,7 @@ def too_long():
     for gathers in False, True:
         limits = dataclasses.replace(ONE, temporary_bytes=1 << 30, gathers=gathers)
         yield lower(pool_desc(FLOAT32, PLANE, (21, 21)), limits)
+        yield lower(grad(MAXIMA, PLANE, (3, 3)), limits)
     yield lower(pool_desc(FLOAT32, LINE, (1, 1), (2, 1)), ONE, "pool_direct")
     for kind in MAXIMA, SHARES:
         yield lower(grad(kind, PLANE, (3, 3)), ONE)
