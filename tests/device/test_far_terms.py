@@ -28,6 +28,7 @@ GPU = Limits(1 << 27, group_size=64, group_count=64, simd_width=4096, cooperatin
 MAPPED = {
     "CPU": CPU,
     "GPU": GPU,
+    "CPU-gathers": dataclasses.replace(CPU, gathers=True),
     # Windows are too long for an invocation, and have splits.
     "CPU-splits": dataclasses.replace(CPU, invocation_loads=75),
     "GPU-splits": dataclasses.replace(GPU, invocation_loads=75),
@@ -104,11 +105,12 @@ def over_covering_windows(dtype):
 
 DOMAINS = {"axes": over_axes, "windows": over_windows, "covering-windows": over_covering_windows}
 DTYPES = {"float32": np.float32, "float16": np.float16}
-# Axes are split without these limits, too.
+# Axes are split without the limits of splits, too. Only gradients are summed by other modules on a driver that gathers.
 SETTINGS = {
     (name, mapping, dtype): (domain, limits, DTYPES[dtype])
     for (name, domain), (mapping, limits), dtype in itertools.product(DOMAINS.items(), MAPPED.items(), DTYPES)
-    if domain != over_axes or "splits" not in mapping
+    if (domain != over_axes or "splits" not in mapping)
+    and (domain == over_covering_windows or "gathers" not in mapping)
 }
 
 

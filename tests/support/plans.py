@@ -26,7 +26,7 @@ from tests.support.limits import CORES, LIMITS
 # Modules that only a GPU, only a CPU, or only a driver that gathers runs.
 OF_A_GPU = r"\w+_cooperating_"
 OF_A_CPU = r"(rows|columns|scan_rows)_(?!\w*cooperating)|pool_small_wide_|top_k_sort_long_"
-OF_GATHERS = r"pool_separable_columns_words_"
+OF_GATHERS = r"pool_separable_columns_words_|pool_backward_small_maxima_turns_"
 
 
 @functools.cache
