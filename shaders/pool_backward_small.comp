@@ -1,9 +1,10 @@
 #version 430
-// Gradients of pooling with small windows, as in pool_backward.comp; those of maxima are added in the same order.
+// Gradients of pooling with small windows. Those of maxima are added in the same order as in pool_backward.comp.
 //
 // One invocation computes a tile of outputs: some rows of TILE_WIDTH neighbours, a multiple of the windows' stride. It
 // moves down STRIDE_HEIGHT rows at a time. So the windows that cover an output have the same numbers in every step,
-// counted from the first that covers any output, without a search or a division. Windows of 3, stride 2, padding 1:
+// counted from the first that covers any output, and are known without a search or a division. Windows of 3, stride 2,
+// padding 1:
 //
 //   outputs    0 1 2 3 4 5 6 7          TILE_WIDTH = 8; output 0 is the middle element of window 0: PHASE_WIDTH = 1
 //   window 0  [...]                     output 1 is its last one, and the first one of window 1
@@ -13,16 +14,16 @@
 //   window 4                  [...      COLUMNS = 5
 //
 // The gradients of these windows are loaded once, into a ring of ROWS rows, which moves up by one row for the next
-// step. In a volume, each row has the windows of all DEPTHS that can cover an output. With SHARES the ring has sums of
-// the gradients for an output from the windows of a row, of all depths.
+// step. In a volume, each row has the windows of all DEPTHS that can cover an output. With SHARES, for averages, the
+// ring has sums: what outputs get from the windows of a row, of all depths.
 
 #define SMALL_WINDOWS
 #include "core/gradients.glsl"
 #include "core/tiles.glsl"
 
-// The loops over windows are unrolled, because these are constants. A window's last element is at its size - 1, with a
-// dilation, too. PHASE is the position of a tile's first output in the last window that begins with it or before it.
-// That window covers the output, as no window is entirely in the padding.
+// The loops over windows are unrolled, because these are constants. A window's size includes the gaps of a dilation:
+// its last element is at its size - 1. PHASE is the position of a tile's first output in the last window that begins
+// with it or before it. That window covers the output, as no window is entirely in the padding.
 // clang-format off: a table
 layout(constant_id = 10) const uint DEPTHS = 1;
 layout(constant_id = 11) const uint WINDOW_HEIGHT = 1;
@@ -44,7 +45,7 @@ const uint ABOVE = (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT;
 const uint BEFORE = (WINDOW_WIDTH - 1 - PHASE_WIDTH) / STRIDE_WIDTH;
 const uint ROWS = ABOVE + (STRIDE_HEIGHT - 1 + PHASE_HEIGHT) / STRIDE_HEIGHT + 1;
 const uint COLUMNS = BEFORE + (TILE_WIDTH - 1 + PHASE_WIDTH) / STRIDE_WIDTH + 1;
-// Columns of windows that are loaded at a time. TURNS is for Mesa 25, which compiles 24 basic blocks for each load.
+// Columns of windows that are loaded at a time. With TURNS not all: Mesa 25 compiles 24 basic blocks for each load.
 #ifdef TURNS
 layout(constant_id = 20) const uint LOADED = 1;
 #else
@@ -166,7 +167,7 @@ State gathered(uint number, uint a, uint k)
 
 const uint RING = DEPTHS * ROWS * COLUMNS;  // depth by depth, row by row
 Operand gradients[RING];
-uint winners[RING];  // numbers of the elements that get them
+uint winners[RING];  // the numbers of the elements that get these gradients
 
 void begin_tile(uint column) {}
 
@@ -209,8 +210,8 @@ State gathered(uint number, uint a, uint k)
                 uint columns = MOST_COLUMNS - 1 - j;
                 // No `continue`: with one Mesa 25 does not unroll, and keeps the arrays in memory.
                 if (below + rows * STRIDE_HEIGHT < WINDOW_HEIGHT && right + columns * STRIDE_WIDTH < WINDOW_WIDTH) {
-                    // Never less than 0, also where this is not reached: Mesa 22.3 keeps an array with such an index in
-                    // memory.
+                    // max() keeps indices from being negative, even where this is not reached: Mesa 22.3 keeps an array
+                    // with such an index in memory.
                     uint r = max(ABOVE + (a + PHASE_HEIGHT) / STRIDE_HEIGHT, rows) - rows;
                     uint c = max(BEFORE + (k + PHASE_WIDTH) / STRIDE_WIDTH, columns) - columns;
                     uint w = (d * ROWS + r) * COLUMNS + c;
@@ -239,8 +240,8 @@ void load_depths(uint phase, uint plane, uint last_depth, uint y, uint column)
     }
 }
 
-// Writes row `a` of a step, if it is `in_tile`. Its first output is element `number`, and the row of outputs has
-// `left_over` from there on.
+// Writes row `a` of a step, if it is `in_tile`. Its first output is element `number`; from there on, the row of outputs
+// has `left_over` elements.
 void store_row(uint a, bool in_tile, uint number, uint left_over)
 {
     uint words[4];
@@ -272,8 +273,9 @@ void main()
 #ifdef TURNS
             [[unroll]] for (uint d = 0; d < DEPTHS; ++d)
                 move_up(d);
-            // The factor 1 keeps drivers from unrolling the loop. They unroll no loop around it, so it has all depths.
-            // The first turn may load windows that later ones move out.
+            // Drivers do not know that gl_NumWorkGroups.y is 1, so they do not unroll this loop. Nor would they unroll
+            // a loop over depths around it: that is inside. If LOADED does not divide COLUMNS, the first turn loads
+            // some windows too many, which later turns move out.
             uint left = ((COLUMNS - 1) / LOADED + 1) * LOADED * gl_NumWorkGroups.y;
             for (; left > 0; left -= LOADED)
                 load_depths(phase, tile.plane, last_depth, window_row + i, column + COLUMNS - left);

@@ -16,10 +16,12 @@
 //
 // For each row of the tile, the ring moves up by the windows' stride along height, and FRESH_ROWS input rows are loaded
 // at its end. So rows that several windows share are loaded once. Before the first row of outputs, FILLING iterations
-// without outputs fill the ring, so that all load FRESH_ROWS, a constant: drivers unroll this loop, and keep only
-// shared rows from one iteration to the next. In a volume, a row of the ring combines row y of all depths of a window.
+// fill the ring, and write no outputs. So every iteration loads FRESH_ROWS rows, a constant: drivers unroll the loop
+// over them, and keep only shared rows in registers between iterations. In a volume, a row of the ring combines row y
+// of all depths of a window.
 //
-// A row of the ring combines HELD_ROWS input rows: one, or all if windows share none, as in tiles of one row.
+// A row of the ring combines HELD_ROWS input rows: one if windows share rows, else all rows of a window. In a tile of
+// one row, windows share none.
 
 #include "core/spans.glsl"
 
@@ -35,7 +37,7 @@ const bool SINGLE = WINDOW_DEPTH * HELD_ROWS == 1 && WINDOW_WIDTH <= 8;
 #endif
 
 // Per-tile state. Globals, because GLSL copies array arguments.
-uint first_columns[TILE_WIDTH];      // the first column of each window after the padding
+uint first_columns[TILE_WIDTH];      // each window's first column that is not in the padding
 State ring[RING_ROWS * TILE_WIDTH];  // row by row
 State states[TILE_WIDTH];            // of a row of outputs
 Operand operands[SPAN];              // of an input row
@@ -58,8 +60,8 @@ void begin_tile(uint left)
         first_columns[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
 }
 
-// Moves the ring up, and empties its last row, for elements of row (z, y) and of later ones. If there is no element, as
-// empty_from() expects, the row stays neutral.
+// Moves the ring up, and empties its last row, for elements of row (z, y) and of later ones. empty_from() expects
+// an element: without any, the row stays neutral.
 void begin_ring_row(uint plane, uint z, uint y)
 {
     uint index = row_index(plane, z, y);
@@ -72,7 +74,7 @@ void begin_ring_row(uint plane, uint z, uint y)
     }
 }
 
-// Accumulates a window's elements of a span, from element `first` on. Element 0 of the span has this index.
+// Accumulates a window's elements of a span, from element `first` on. `index` is the index of element 0.
 #ifdef HAS_PAIRWISE_ADD
 // Four sums of each eight elements, then the sum of all four: no element goes through more than 3 additions before
 // accumulate().
@@ -124,7 +126,7 @@ void accumulate_span(uint plane, uint z, uint y, uint left)
 }
 
 // Moves the ring on by FRESH_ROWS, for windows whose first row is `top` of the input, and whose first depth is `front`.
-// Depth `first_z` is their first one in the input.
+// Their first depth that is not in the padding is `first_z`.
 void load_rows(uint plane, uint front, uint first_z, uint top, uint left)
 {
     for (uint r = RING_ROWS - FRESH_ROWS; r < RING_ROWS; ++r) {
@@ -160,8 +162,8 @@ void combine_columns()
     }
 }
 
-// Writes the values of a tile's row of outputs, from output `number` on, which is in this column, `left_in_row` columns
-// before its row ends. `rows` rows of each window count for an average.
+// Writes the values of a tile's row of outputs. The first is output `number`, in column `column`; from there on its row
+// has `left_in_row` outputs. `rows` rows of each window count for an average.
 void store_values(uint number, uint column, uint left_in_row, uint rows)
 {
     uint words[4];

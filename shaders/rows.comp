@@ -4,11 +4,12 @@
 
 #include "core/rows.glsl"
 
-layout(constant_id = 12) const bool SHORT = false;  // rows are so short that extremes.glsl is slower
+layout(constant_id = 12) const bool SHORT = false;  // rows are so short that state_of_elements() is faster
 layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // accumulate_aligned_vectors() is faster
 
-// Accumulates vectors that begin at multiples of 16 bytes, except at the ends, and some elements twice. Not for a sum
-// of floats: its order must not depend on where a row begins.
+// Accumulates a row in vectors. All but the first and the last begin at multiples of 16 bytes. Vectors may overlap, and
+// their common elements are accumulated twice. Not for a sum of floats: its order must not depend on where a row
+// begins.
 //
 //   [ first ]                 [ last ]
 //       [ vector ] ... [ vector ]

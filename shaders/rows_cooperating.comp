@@ -1,16 +1,16 @@
 #version 430
 // rows.comp for GPUs: THREADS invocations share an item, that is, an output or one split of its elements. Neighbouring
-// threads read neighbouring vectors. All elements are accumulated: those that extremes.glsl loads again may not be in a
-// cache any more.
+// threads read neighbouring vectors. This kernel does not use extremes.glsl, which loads some elements again: they may
+// have left the cache.
 
 #define COOPERATING
 #define THREAD_STRIDE 1
 #include "core/rows.glsl"
 #include "core/cooperating.glsl"
 
-// Accumulates IN_FLIGHT vectors, every THREADS-th of a row. Vector 0 is for elements from begin + next on. A vector may
-// begin before its elements, at element `at`. Past the end of the row, the last vector is loaded, and all its elements
-// are skipped. If `whole`, a constant, is true, no vector lies past the last one.
+// Accumulates IN_FLIGHT vectors, every THREADS-th of a row. Vector 0 is for elements from begin + next on. A vector is
+// loaded from element `at`, which may be before these. Past the end of the row, the last vector is loaded, and all its
+// elements are skipped. If `whole`, a constant, is true, all vectors lie in the row, and no element is skipped.
 void accumulate_vectors(inout State state, Row row, uint next, bool whole)
 {
     uvec4 vectors[IN_FLIGHT];
@@ -39,7 +39,7 @@ State state_of_elements(Row row)
     uint size = row.end - row.begin, next = thread() * VECTOR_SIZE;
     State state = empty_from(row.first + min(next, row.last));
 #ifndef HAS_SHIFT
-    // Whole vectors need no instructions that choose elements, a third of those of the second loop for a sum. For
+    // No element of whole vectors is skipped, which saves a third of the second loop's instructions for a sum. For
     // LOG_SUM_EXP, which has many other instructions, the registers of this loop cost more than it saves.
     const uint others = turn - THREADS * VECTOR_SIZE;
     uint end = REPEATABLE || row.last < others ? 0 : row.last - others + 1;
@@ -59,7 +59,7 @@ void main()
     for (; next < mine.end; next += shared_item_stride()) {
         Split split = split_of(min(next, count - 1));
         State state = state_of_elements(row_of(split));
-        RELOAD_BITS(state, Bits(0))  // threads need no bits: they are loaded at the end
+        RELOAD_BITS(state, Bits(0))  // threads combine states without bits, which thread 0 loads at the end
         state = of_all_threads(state);
         if (thread() == 0 && next < count) {
             RELOAD_BITS(state, RELOADED ? LOAD(source, split.address + index_of(state)) : Bits(0))

@@ -3,9 +3,10 @@
 #include "core/kernel.glsl"
 #include "accumulator.glsl"
 
-layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of outputs) are all one stride apart
+layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of outputs) have the same distance
 
-// Partials, or indices, or values without indices. If there is one output tensor, both bindings have it.
+// The target of partials, of indices, or of values without indices. If there is one output tensor, both bindings have
+// it.
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
 #ifdef HAS_INDEX
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
@@ -21,14 +22,14 @@ layout(push_constant) uniform Push {
     uint reduced_rank;
     uint reduced_begin;     // this dispatch reduces elements reduced_begin to reduced_end - 1 of each output
     uint reduced_end;
-    uint split_size;        // elements of a split; one invocation, or its threads, reduce one split
+    uint split_size;        // elements of a split, which an invocation reduces, or several that cooperate
     uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
     uint element_count;     // elements of an output, in all dispatches together
     uint source_first;      // the bound segment of the input: its first element, and the size of a full segment
     uint source_count;
     uint source_base;       // address + source_base is the offset in the buffer, in elements
-    uint target_base;       // output number + target_base is its offset; TO_PARTIALS: that of the partials, in words
+    uint target_base;       // an output's offset is its number + this; TO_PARTIALS: that of the partials, in words
 #ifdef HAS_INDEX
     uint values_base;       // the same for values
 #endif
@@ -58,10 +59,10 @@ uint address_of(uint number, uint begin, uint end, uint outermost_stride)
     return address + number * outermost_stride;
 }
 
-// The address of the first element of output `number`, or for columns.comp of row `number` of outputs.
+// The address of the first element of output `number`; in columns.comp `number` is that of a row of outputs.
 uint address_of_kept(uint number, uint rank)
 {
-    // FLAT avoids divisions: llvmpipe divides for one invocation after the other, even in a loop of no iterations.
+    // FLAT avoids divisions: llvmpipe divides for one invocation after the other, even if the loop has no iterations.
     return FLAT ? number * outer_stride : address_of(number, 0, rank, outer_stride);
 }
 
@@ -91,10 +92,10 @@ Split split_of(uint item)
 
 #ifndef State  // exact_axes.comp has bins
 
-// Whether the winner's bits are written, and so loaded again.
+// Whether the bits of the element that a state chose are written; then they are loaded again first.
 const bool RELOADED = TO_PARTIALS || VALUES;
 
-// Accumulates an element. Without `is_element` it is one that was accumulated before: skipped unless REPEATABLE.
+// Accumulates an element. If `is_element` is false, it was accumulated before, and is skipped unless REPEATABLE.
 void accumulate_element(inout State state, Bits bits, uint index, bool is_element)
 {
     Operand operand = operand_of(bits);

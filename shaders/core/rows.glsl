@@ -16,8 +16,8 @@ void accumulate_vector(inout State state, uvec4 vector, uint skipped, uint index
 //
 //   elements     begin                        end
 //   vectors      [vector 0][vector 1][vector 2]         if they fill vectors
-//                [vector 0][vector 1]                   else: the last vector ends with them, and has elements of the
-//                             [vector 2]                vector before it, too: skipped, or accumulated again
+//                [vector 0][vector 1]                   else: the last vector ends at `end`. It repeats elements of
+//                             [vector 2]                the one before: skipped, or accumulated again
 //             [vector 0]                                if they are less than a vector
 //
 // Loops over vectors count from `begin`, because `end` and some vectors may exceed 2^32.
