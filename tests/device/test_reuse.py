@@ -1,4 +1,4 @@
-"""What calls have in common: buffers, pipelines, recordings, and in a batch submissions."""
+"""What calls share: buffers, pipelines and recordings; in a batch, also submissions."""
 
 import contextlib
 import ctypes
@@ -233,7 +233,7 @@ MADE_OF = {
     "device tensors": ([SMALL_POOL], False, False, (1, 0, 0, 0), (1, 0, 0, 0)),
     "small arrays": ([SMALL_POOL], True, False, (1, 0, 0, 0), (1, 0, 3, 0)),
     "device tensors, two passes": ([LONG], False, False, (1, 0, 0, 1), (1, 0, 0, 1)),
-    # Its upload is a submission of its own, so that the time of its copy is not taken for that of the steps.
+    # Its upload is a submission of its own, so that its copy is not timed as part of the steps.
     "a large array, two passes": ([LONG], True, False, (1, 0, 0, 1), (1, 1, 2, 1)),
     "three operators": (CHAIN, False, False, (3, 0, 0, 0), (3, 0, 0, 0)),
     "three operators in a batch": (CHAIN, False, True, (1, 0, 0, 2), (1, 0, 0, 2)),
@@ -363,7 +363,7 @@ def test_what_was_unused_for_longest_is_made_anew(fresh, counts, monkeypatch, li
         assert fresh.cache_info().pipelines == (2 if limit == "_PIPELINES" else 3)
 
 
-def test_no_pipelines_are_left_of_buffers_that_are_gone(driver):
+def test_pipelines_of_freed_buffers_are_dropped(driver):
     with opened_as(driver, **discrete(driver) | {"heaps": (24 << 20, 24 << 20)}) as device:
         kept = device.tensor(np.zeros(20 << 20, np.uint8))
         operator = device.compile(ROWS)
@@ -394,7 +394,7 @@ def test_independent_calls_are_one_submission(either, counts):
         del results
 
 
-def test_what_is_written_twice_or_after_it_was_read(either):
+def test_a_batch_keeps_the_order_of_reads_and_writes(either):
     operator, target = either.compile(ROWS), either.tensor(np.zeros((20, 1), np.uint32))
     copy = either.compile(pool_desc(FLOAT32, (1, 1, 20, 30), (1, 1), indices=None))
     x = X.reshape(1, 1, 20, 30)
@@ -486,7 +486,7 @@ def test_a_batch_of_two_passes_is_one_submission(either, counts, case):
         assert either.cache_info().pipelines == len({dispatch.shader for dispatch in operator.plan.dispatches})
 
 
-def test_a_batch_computes_what_it_has_where_memory_ends(driver):
+def test_a_batch_computes_its_calls_when_memory_runs_out(driver):
     with opened_as(driver, heaps=(24 << 20,) * len(driver.heaps)) as device:
         desc = in_a_buffer_of(2 << 20)
         operator = device.compile(desc)

@@ -212,7 +212,7 @@ def test_tiles_compute_gradients_of_averages_if_outputs_need_few_additions(windo
     ids=str,
 )
 def test_columns_of_maxima_are_loaded_a_few_at_a_time(window, columns, loaded):
-    """By Mesa 25, which compiles loads slowly; by others all at once."""
+    """Mesa 25 compiles loads slowly; plans of other drivers load all columns at once."""
     desc = dmlgpu.MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 64, *(64 for _ in window))), window)
     for limits in CPU, dataclasses.replace(CPU, gathers=True), GPU:
         constants = lower(desc, limits, "pool_backward_small").dispatches[-1].shader.constants

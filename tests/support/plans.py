@@ -23,7 +23,7 @@ from dmlgpu.testing.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, 
 from tests.support.instructions import writable
 from tests.support.limits import CORES, LIMITS
 
-# Modules that only a GPU, only a CPU, or only a driver that gathers runs.
+# Modules that run only on a GPU, only on a CPU, or only with a driver that gathers.
 OF_A_GPU = r"\w+_cooperating_"
 OF_A_CPU = r"(rows|columns|scan_rows)_(?!\w*cooperating)|pool_small_wide_|top_k_sort_long_"
 OF_GATHERS = r"pool_separable_columns_words_|pool_backward_small_maxima_turns_"
