@@ -16,28 +16,27 @@
 void accumulate_rows(Item item, uint offset, uint at, bool whole)
 {
     uint count = item.end - item.begin;
-    uvec4 vectors[IN_FLIGHT][ITEM_VECTORS];
+    uvec4 vectors[IN_FLIGHT];
     [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
         bool is_element = whole || r == 0 || offset + r * THREADS < count;
-        [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
-            vectors[r][k / VECTOR_SIZE] = load_vector((is_element ? at + r * THREADS * step_size : at) + k);
+        vectors[r] = load_vector(is_element ? at + r * THREADS * step_size : at);
     }
     // No [[unroll]]: GPUs' compilers unroll without it; SwiftShader takes minutes, and all memory, to compile the
     // branches of an unrolled loop.
 #ifdef HAS_SHIFT
     for (uint k = 0; k < COLUMNS; ++k) {
-        Operand greatest = operand_of(element_of(vectors[0][0], k));
+        Operand greatest = operand_of(element_of(vectors[0], k));
         for (uint r = 1; r < IN_FLIGHT; ++r)
-            greatest = greater(greatest, operand_of(element_of(vectors[r][0], k)));
+            greatest = greater(greatest, operand_of(element_of(vectors[r], k)));
         prepare(columns[k], greatest);
     }
 #endif
 #ifdef HAS_PAIRWISE_ADD
     // Adds the rows, then their sum to the state: half the instructions of adding every element to the state.
     for (uint k = 0; k < COLUMNS; ++k) {
-        Operand operand = operand_of(element_of(vectors[0][k / VECTOR_SIZE], k % VECTOR_SIZE));
+        Operand operand = operand_of(element_of(vectors[0], k));
         for (uint r = 1; r < IN_FLIGHT; ++r) {
-            Operand next = operand_of(element_of(vectors[r][k / VECTOR_SIZE], k % VECTOR_SIZE));
+            Operand next = operand_of(element_of(vectors[r], k));
             operand = joined(operand, or_neutral(next, whole || offset + r * THREADS < count));
         }
         accumulate(columns[k], operand, 0);
@@ -46,7 +45,7 @@ void accumulate_rows(Item item, uint offset, uint at, bool whole)
     for (uint r = 0; r < IN_FLIGHT; ++r) {
         bool is_element = whole || r == 0 || offset + r * THREADS < count;
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-            accumulate_element(columns[k], element_of(vectors[r][k / VECTOR_SIZE], k % VECTOR_SIZE),
+            accumulate_element(columns[k], element_of(vectors[r], k),
                                item.begin + (is_element ? offset + r * THREADS : offset), is_element);
     }
 #endif
