@@ -142,12 +142,12 @@ class PoolBackwardSmall(WholeRowsKernel):
         return width
 
     @cached_property
-    def loaded(self) -> int:
-        """Columns of windows that are loaded at a time."""
+    def turns(self) -> dict[str, int]:
+        """The constant of the variant that loads columns of windows in turns; empty if all are loaded at once."""
         columns = self._windows_of(2, self.width)
-        if self.direct.maxima is None or not self.limits.gathers:
-            return columns
-        return even_part(columns, max(_COLUMNS, -(-columns // _TURNS)))
+        loaded = even_part(columns, max(_COLUMNS, -(-columns // _TURNS)))
+        in_turns = self.direct.maxima is not None and self.limits.gathers and loaded < columns
+        return {"loaded": loaded} if in_turns else {}
 
     @property
     def unit(self) -> int:
@@ -183,7 +183,6 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     def dispatch(self, part: Part) -> Dispatch:
         _, height, width = self.windows.along
-        in_turns = self.loaded < self._windows_of(2, self.width)
         constants = constants_of(
             self.problem,
             self.limits,
@@ -199,10 +198,10 @@ class PoolBackwardSmall(WholeRowsKernel):
             tile_width=self.width,
             shared_words=self.shares_words,
             whole_vectors=self.width % self.vector_size == width.size % self.vector_size == 0,
-            **({"loaded": self.loaded} if in_turns else {}),
+            **self.turns,
         )
         push = Values(**self.direct.push(part), tile_height=self.without_partials.height)
-        variant = f"pool_backward_small_{self.direct.what}" + "_turns" * in_turns
+        variant = f"pool_backward_small_{self.direct.what}" + "_turns" * bool(self.turns)
         shader = shader_of(variant, self.problem, constants)
         loads = self.loads(part, self.without_partials)
         return Dispatch(shader, push, self.direct.bindings(part), loads, part.outputs)
