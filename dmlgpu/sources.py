@@ -381,11 +381,10 @@ def _on_device(call: Call, inputs: Sequence[Any], out: Any, device: Selector) ->
         else owner.tensor(_elements(call, i, x), call.inputs[i])
         for i, x in enumerate(inputs)
     ]
+    views = None if targets is None else [*map(_viewed, targets, call.outputs)]
+    outputs = owner.run(call.desc, sources, views, flags=call.flags, operators=call.operators)
     if targets is not None:
-        views = [*map(_viewed, targets, call.outputs)]
-        owner.run(call.desc, sources, views, flags=call.flags, operators=call.operators)
         return out
-    outputs = owner.run(call.desc, sources, flags=call.flags, operators=call.operators)
     if len(call.tensors) == 1:
         return view_of(outputs, call.tensors[0], call.shape)
     return tuple([view_of(y, tensor, call.shape) for y, tensor in zip(outputs, call.tensors, strict=True)])
