@@ -34,6 +34,14 @@ uint merged_count = push.merged_count, merged_size = push.merged_size;
 
 const uint WAYS = 4, BLOCK = 4, WAITING = (WAYS - 1) * BLOCK;
 
+// Copies entry `from` to entry `to`.
+void copy_entry(uint to, uint from)
+{
+    keys[to] = keys[from];
+    elements[to] = elements[from];
+    indices[to] = indices[from];
+}
+
 // The lists of an item: the next entry of each, and its end. Arrays are global, because GLSL copies array arguments.
 uint at[WAYS], ends[WAYS];
 
@@ -64,8 +72,23 @@ void skip(uint before)
 {
     while (before > 0) {
         uint ahead = (before - 1) / WAYS, best = 0;
-        [[unroll]] for (uint i = 0; i < WAYS; ++i)
-            load_entry(i, at[i] + ahead, at[i] + ahead < ends[i]);
+        if (IN_TURNS) {
+            // All lists move on by one: after WAYS turns they are in place again.
+            [[dont_unroll]] for (uint turn = 0; turn < WAYS; ++turn) {
+                uint first = at[0], end = ends[0];
+                [[unroll]] for (uint i = 1; i < WAYS; ++i) {
+                    copy_entry(i - 1, i);
+                    at[i - 1] = at[i];
+                    ends[i - 1] = ends[i];
+                }
+                at[WAYS - 1] = first;
+                ends[WAYS - 1] = end;
+                load_entry(WAYS - 1, first + ahead, first + ahead < end);
+            }
+        } else {
+            [[unroll]] for (uint i = 0; i < WAYS; ++i)
+                load_entry(i, at[i] + ahead, at[i] + ahead < ends[i]);
+        }
         [[unroll]] for (uint i = 1; i < WAYS; ++i) {
             bool wins = is_before(keys[i], indices[i], keys[0], indices[0]);
             keys[0] = wins ? keys[i] : keys[0];
@@ -105,8 +128,18 @@ void load_entries()
         from = i == list ? at[i] : from;
         list_end = i == list ? ends[i] : list_end;
     }
-    [[unroll]] for (uint i = 0; i < BLOCK; ++i)
-        load_entry(WAITING + BLOCK - 1 - i, from + i, from + i < list_end);
+    if (IN_TURNS) {
+        [[dont_unroll]] for (uint turn = 0; turn < 2; ++turn) {
+            copy_entry(WAITING + 3, WAITING + 1);
+            copy_entry(WAITING + 2, WAITING);
+            load_entry(WAITING + 1, from, from < list_end);
+            load_entry(WAITING, from + 1, from + 1 < list_end);
+            from += 2;
+        }
+    } else {
+        [[unroll]] for (uint i = 0; i < BLOCK; ++i)
+            load_entry(WAITING + BLOCK - 1 - i, from + i, from + i < list_end);
+    }
     [[unroll]] for (uint i = 0; i < WAYS; ++i) {
         at[i] += i == list ? BLOCK : 0;
         last_keys[i] = i == list ? keys[WAITING] : last_keys[i];
@@ -146,11 +179,8 @@ void main()
             [[unroll]] for (uint i = 0; i < BLOCK; ++i)
                 if (rank + i - begin < end - begin)
                     STORE_ENTRY(target, target_place + (rank + i) * ENTRY_WORDS, i)
-            [[unroll]] for (uint i = 0; i < WAITING; ++i) {
-                keys[i] = keys[BLOCK + i];
-                elements[i] = elements[BLOCK + i];
-                indices[i] = indices[BLOCK + i];
-            }
+            [[unroll]] for (uint i = 0; i < WAITING; ++i)
+                copy_entry(i, BLOCK + i);
         }
     }
     report(next, mine.end);

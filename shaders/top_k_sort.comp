@@ -201,6 +201,14 @@ void load_row(Step step)
                 [[unroll]] for (uint k = 0; k < LOADED; ++k)
                     loaded[i + k] = element_of(vector, k);
             }
+        } else if (IN_TURNS) {
+            [[dont_unroll]] for (uint turn = 0; turn < 2; ++turn) {
+                [[unroll]] for (uint i = 0; i < 4; ++i) {
+                    loaded[i] = loaded[4 + i];
+                    loaded[4 + i] = LOAD(source, address + element[i] * stride);
+                    element[i] = element[4 + i];
+                }
+            }
         } else {
             [[unroll]] for (uint i = 0; i < 8; ++i)
                 loaded[i] = LOAD(source, address + element[i] * stride);

@@ -9,6 +9,8 @@
 #include "accumulator.glsl"
 
 layout(constant_id = 10) const bool INCREASING = false;  // the least elements first, not the greatest
+// Load few words at a time, in a loop that stays a loop: Mesa 25 compiles 24 basic blocks for each word that is loaded.
+layout(constant_id = 12) const bool IN_TURNS = false;
 
 // Entries in registers. Globals, because GLSL copies array arguments.
 Bits keys[REGISTERS];

@@ -151,6 +151,11 @@ class TopK(Kernel):
         few = self.limits.cooperating or not self.limits.unrolls or self.limits.invocation_loads < 8 * _LONG
         return _SHORT if few or self.lines.k <= _SHORT or self.lines.element.size <= 3 * _SHORT else _LONG
 
+    @property
+    def _in_turns(self) -> bool:
+        """Whether few words are loaded at a time. A first call with lists of 64 takes 0.6 times as long."""
+        return self.limits.gathers and self.source.data_type.bits == 64
+
     @cached_property
     def _busy(self) -> int:
         """Number of invocations that keep the device busy: on a CPU a SIMD vector of each workgroup."""
@@ -276,7 +281,8 @@ class TopK(Kernel):
         bindings = self.source_binding(chunk.segment), self._bound(push, "target_base", written, is_written=True)
         steps = domain.outer.stride, domain.inner.stride, domain.element.size, chunk.begin
         contiguous, vector = domain.element.stride == 1, 128 // source.tensor.data_type.bits
-        aligned = contiguous and vector <= _ROW and math.gcd(vector, *steps, chunk.end) == vector
+        fits = vector <= _ROW and not self._in_turns
+        aligned = contiguous and fits and math.gcd(vector, *steps, chunk.end) == vector
         constants = {"contiguous": contiguous, "aligned": aligned}
         variant = "top_k_sort" if self._list == _SHORT else "top_k_sort_long"
         yield from self._items(variant, len(lines) * one.lists.count, one.loads, lines, push, constants, bindings)
@@ -332,7 +338,14 @@ class TopK(Kernel):
     ) -> Iterator[tuple[Dispatch, int]]:
         """The dispatches of all items of a pass, with `loads` loads each."""
         written = self.problem.outputs if variant == "top_k_write" else ()
-        all_constants = constants_of(self.problem, self.limits, written, increasing=self.lines.increasing, **constants)
+        all_constants = constants_of(
+            self.problem,
+            self.limits,
+            written,
+            increasing=self.lines.increasing,
+            in_turns=self._in_turns,
+            **constants,
+        )
         shader = shader_of(variant, self.problem, all_constants, built_in=True)
         outputs = range(lines.start * self.lines.k, lines.stop * self.lines.k)
         most = self.limits.dispatch_items(loads, loads)
