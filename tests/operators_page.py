@@ -36,16 +36,16 @@ OPENING = """\
 
 <!-- `python -m tests.operators_page` writes this page from docstrings: change those. -->
 
-What each operator computes, its fields and types, and how exact its results are. [semantics.md](semantics.md) has the
-rules that operators share, with pictures.
+This page tells what each operator computes, its fields and types, and how exact its results are.
+[semantics.md](semantics.md) has the rules that operators share, with pictures.
 
 {contents}
 
 How to read a section:
 
 - **Fields** are in DirectML's order, without its counts, which are the lengths of the arrays.
-- **Types** are listed by the feature level that added them to DirectML; a level includes the rows above it. Every
-  device has all types. Types marked **extension** are beyond DirectML.
+- **Types** are listed by the feature level that added them to DirectML; a level includes the rows above it. dmlgpu has
+  all types on every device. Those marked **extension** are beyond DirectML.
 - **Formulas** mix mathematics and Python. All numbering begins at 0. `o`, `k` and `i` of windows have an entry per
   spatial dimension.
 - **Exact** results have the same bits on every device: those of the oracle, `dmlgpu.reference`. Others are within a

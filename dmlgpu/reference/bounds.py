@@ -1,4 +1,4 @@
-"""How far results may be from the oracle's.
+"""Bounds of the difference between a device's results and the oracle's.
 
 Selections and integers equal the oracle's, bit for bit. Results of float arithmetic have a bound, which holds for all
 arithmetic that Vulkan 1.1 allows: drivers may round in any direction, and flush denormals to 0.
@@ -6,21 +6,22 @@ arithmetic that Vulkan 1.1 allows: drivers may round in any direction, and flush
 All floats are computed in float32. U is the relative error of one addition or multiplication in float32, in any
 rounding direction. The bounds follow from the shaders, line by line:
 
-- sum.glsl first adds the terms of a vector pairwise (2 additions per term of 32 bits, 3 per term of 16),
-  columns_cooperating.comp the terms of 4 rows (3 each), and pool_small.comp the terms of a window's row (at most 3
-  each). The resulting sums are added with compensation, so the error does not grow with the number of terms: it is at
-  most 3 U times the sum of their absolute values, plus U times that sum for the error of the compensation, over at most
-  2^20 vectors. A power adds U per multiplication.
+- Some terms are added without compensation: sum.glsl adds those of a vector pairwise (each 32-bit term is in 2
+  additions, each 16-bit term in 3), columns_cooperating.comp those of 4 rows (each in 3), and pool_small.comp those of
+  a window's row (each in at most 3). Their error is at most 3 U times the sum of the terms' absolute values.
+- The results are added with compensation, so the error does not grow with the number of terms: the compensation adds U
+  times the same sum, over at most 2^20 vectors. A power adds U per multiplication.
 - Quotients and roots of functions.glsl are right to the last bit but one. Exponentials, their sum under a logarithm,
   and logarithms have a relative error of 2^-22.
 - cumulative.glsl adds at most 2^20 terms, one after the other, with compensation. If a sum might overflow, the sum and
   later terms are scaled: a small term then loses less than 2^-62, beside a sum above 2^125.
-- product.glsl rounds once per factor: its bound grows with the number of factors.
+- product.glsl rounds once per factor, so its bound grows with the number of factors.
 
 In short, with U = 2^-23: E(m) = (4 + m) U sum(abs(terms)) + 2^-126 n is the error of a sum of n terms, each computed
 with m multiplications. Every bound includes the rounding to the output's type, by the device and by the oracle: 2 eps
-abs(value), and the larger of 2^-126 and the least float of the type. There is no bound if a partial sum may exceed the
-range of float32, if the sum under a logarithm may be 0 or less, or next to the greatest float of the output's type.
+abs(value), and the larger of 2^-126 and the least float of the type. A result has no bound if a partial sum may exceed
+the range of float32, if the sum under a logarithm may be 0 or less, or if the result is next to the greatest float of
+its type.
 """
 
 from __future__ import annotations
