@@ -71,14 +71,17 @@ def times_table(results: Sequence[Result]) -> Table:
 
 
 def absences(results: Sequence[Result]) -> list[str]:
-    """The reasons for the dashes: each once, with its cases, or their number if there are many."""
+    """The reasons for the dashes: each once, with its libraries, and its cases, or their number if there are many."""
     cases: dict[tuple[str, str], list[str]] = {}
     for result in results:
         for name, reason in result.absent.items():
             cases.setdefault((name, reason), []).append(result.case)
+    names: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (name, reason), where in cases.items():
+        names.setdefault((reason, tuple(where)), []).append(name)
     return [
-        f"{name}: {reason} ({', '.join(where) if len(where) <= _NAMED else f'{len(where)} cases'})"
-        for (name, reason), where in cases.items()
+        f"{', '.join(who)}: {reason} ({', '.join(where) if len(where) <= _NAMED else f'{len(where)} cases'})"
+        for (reason, where), who in names.items()
     ]
 
 

@@ -34,7 +34,7 @@ from benchmarks.peer_onnxruntime import OnnxruntimePeer, WebgpuPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
 from benchmarks.peers import UnavailableError
-from benchmarks.report import digits, duration, times_table
+from benchmarks.report import absences, digits, duration, times_table
 from benchmarks.results import BenchmarkError, Result, Run, load, save
 from benchmarks.run import _BATCH_BYTES
 from dmlgpu import ExecutionFlags, ReduceFunction, reference
@@ -292,6 +292,12 @@ def test_the_table_has_times_ratios_and_dashes():
         ("a", "2.00 ms", "25 %", "2.00", "3.00 ms", "1.00 ms", "2.00", "5.00", "0.500"),
         ("b", "2.00 ms", "0 %", "2.00", "3.00 ms", "-", "2.00", "-", "-"),
     )
+
+
+def test_reasons_for_dashes_name_all_libraries_and_few_cases():
+    results = [result(case, kernel=0.004, numpy="slow", torch="slow" if case == "e" else "none") for case in "abcde"]
+    assert absences(results) == ["numpy: slow (5 cases)", "torch: none (4 cases)", "torch: slow (e)"]
+    assert absences([result("a", kernel=0.004, numpy="none", torch="none")]) == ["numpy, torch: none (a)"]
 
 
 def test_the_picture_has_ratios_to_the_fastest_library():
