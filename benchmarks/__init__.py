@@ -1,4 +1,4 @@
 """Benchmarks: `python -m benchmarks` in a checkout."""
 
-# Without shader caches on disk, which would make a compile time that of an earlier run.
+# Turns off the drivers' shader caches on disk, from which a later run would load what it should compile.
 CACHES_OFF = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 _LABEL = re.compile(r"(BB\d+):")
 _BRANCH = re.compile(r"\s*s_c?branch\w* (BB\d+)\b")
-# Loads of memory by each invocation: not s_load (scalars), nor ds_load and ds_read (shared memory). They load words:
-# GCN and RDNA 1 and 2 count words in the name, RDNA 3 bits.
+# Loads of words by each invocation: not s_load (scalars), nor ds_load and ds_read (shared memory). Names end with the
+# number of words on GCN and RDNA 1 and 2, of bits on RDNA 3.
 _LOAD = re.compile(r"\s*(?:buffer|global|flat)_load_(?:dword(?:x\d)?|b\d+) ")
 # Waits until at most this many of the issued loads have not arrived.
 _WAIT = re.compile(r"\s*s_waitcnt\b.*\bvmcnt\((\d+)\)")
@@ -20,20 +20,20 @@ _WAIT = re.compile(r"\s*s_waitcnt\b.*\bvmcnt\((\d+)\)")
 def loads_in_flight(assembly: str) -> int:
     """Loads that the main loop issues before the first wait for one of them.
 
-    Each iteration waits at least once, as long for four loads in flight as for one.
+    Each iteration waits at least once, and waits as long for four loads as for one.
 
-    A load belongs to the innermost loop around it. The main loop is the deepest one with loads; among several, the one
+    A load belongs to the innermost loop around it. The main loop is the deepest one with loads; among several the one
     with most loads, then the first. Code outside loops counts as the outermost loop.
     """
     lines = assembly.splitlines()
     loops = _loops(lines).items()
-    # The lines of each loop without those of inner loops, by the first lines of the loops around them.
+    # Lines of each loop, without those of inner loops, by the first lines of the loop and of those around it.
     bodies: dict[tuple[int, ...], list[str]] = {}
     for number, line in enumerate(lines):
         if line[:1].isspace():
             bodies.setdefault(tuple(begin for begin, end in loops if begin <= number <= end), []).append(line)
-    loads = {around: sum(map(bool, map(_LOAD.match, body))) for around, body in bodies.items()}
-    main = max(bodies, key=lambda around: (loads[around] > 0, len(around), loads[around]), default=())
+    loads = {nest: sum(map(bool, map(_LOAD.match, body))) for nest, body in bodies.items()}
+    main = max(bodies, key=lambda nest: (loads[nest] > 0, len(nest), loads[nest]), default=())
     return _before_the_first_wait(bodies.get(main, []))
 
 

@@ -1,4 +1,4 @@
-"""Small calls: the time of a function beside that of the compiled operator, called the same way in the same run.
+"""Small calls: compares the time of a function with that of the compiled operator, called in the same ways.
 
     python -m benchmarks.calls
 
@@ -84,11 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit code is 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calls", description=__doc__.partition("\n")[0])
     parser.add_argument("--device", metavar="INDEX|NAME|UUID", help="default: DMLGPU_DEVICE, else the best device")
-    parser.add_argument("--rounds", type=int, default=31, help="of samples (default: 31)")
+    parser.add_argument("--rounds", type=int, default=31, help="rounds of samples (default: 31)")
     parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown")
     args = parser.parse_args(arguments)
     with dmlgpu.Device(args.device) as device:
-        header = machine.place(device)
+        header = machine.environment(device)
         timings = {name: measured(device, *case, args.rounds) for name, case in CASES.items()}
     shape = "x".join(map(str, ELEMENTS.shape))
     table = Table(

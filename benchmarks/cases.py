@@ -1,4 +1,4 @@
-"""The cases that are measured; their type is that of the tests' cases."""
+"""The cases that benchmarks measure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ INT8, UINT8, INT64 = DataType.INT8, DataType.UINT8, DataType.INT64
 
 
 def random_values(dtype: np.dtype[Any], count: int) -> Array:
-    """Normal floats, or integers of the whole type; no NaN, because peers disagree on NaN."""
+    """Normally distributed floats, or any integers of the type; no NaN, because peers disagree on NaN."""
     generator = np.random.default_rng(count)
     if dtype.kind == "f":
         return generator.standard_normal(count, np.float32).astype(dtype)
     return np.frombuffer(generator.bytes(count * dtype.itemsize), dtype)
 
 
-def _by(numbers: Sequence[int]) -> str:
+def _joined(numbers: Sequence[int]) -> str:
     return "x".join(map(str, numbers))
 
 
@@ -35,7 +35,7 @@ _OPERATORS = {operator.name: operator for operator in OPERATORS}
 
 
 def operator_case(name: str, id: str, source: TensorDesc, **arguments: Any) -> Case:
-    """An operator of the registry on a tensor; arguments are those of its descriptor's `of`."""
+    """An operator of the registry on a tensor; `arguments` are the others of its descriptor's `of`."""
     desc = _OPERATORS[name].of(source, **arguments)
     return Case(id, desc, (random_values,) * len(desc.inputs))
 
@@ -57,7 +57,7 @@ def reduce_case(function: ReduceFunction, name: str, sizes: tuple[int, ...], axe
 
 
 def top_k_case(name: str, sizes: tuple[int, ...], k: int) -> Case:
-    """Elements are distinct, because peers disagree on ties."""
+    """TOP_K of distinct elements, because peers disagree on ties."""
     options = {"axis_direction": AxisDirection.DECREASING, "indices_data_type": INT64}
     case = operator_case("TOP_K1", f"top-k-{name}", TensorDesc(FLOAT32, sizes), k=k, **options)
     return replace(case, fills=(distinct,))
@@ -92,7 +92,7 @@ def pooling_case(
     operator: str = "MAX_POOLING2",
     **options: Any,
 ) -> Case:
-    """A pooling with the same window along every spatial dimension, or a gradient; `sizes` are the pooled tensor's."""
+    """A pooling, or a gradient, with the same window along every spatial dimension of the pooled tensor's `sizes`."""
     values = {
         "window_size": window_size,
         "strides": stride,
@@ -103,7 +103,7 @@ def pooling_case(
     window = {field: (value,) * (len(sizes) - 2) for field, value in values.items()}
     source = TensorDesc(data_type, sizes)
     if operator == "AVERAGE_POOLING_GRAD":
-        # Its input has an element for each window.
+        # The input has an element for each window.
         (source,) = _OPERATORS["AVERAGE_POOLING1"].of(source, **window).outputs
         options["output_sizes"] = sizes
     if indices:
@@ -113,7 +113,7 @@ def pooling_case(
 
 
 def unpooling_case(name: str, sizes: tuple[int, ...], window_size: int) -> Case:
-    """Unpools the result of max pooling a tensor of these sizes in adjacent windows."""
+    """MAX_UNPOOLING to these sizes, of the maxima of adjacent windows of a tensor that has them."""
 
     @cache
     def pooled() -> tuple[Array, ...]:
@@ -134,7 +134,7 @@ def unpooling_case(name: str, sizes: tuple[int, ...], window_size: int) -> Case:
 
 
 def roi_case(name: str, sizes: tuple[int, ...], regions: int) -> Case:
-    """Pools as detectors do: 7 x 7 bins for each region of an image that is 16 times as large."""
+    """ROI_POOLING as in detectors: 7 x 7 bins; regions in coordinates of an image 16 times as wide and high."""
     case = operator_case(
         "ROI_POOLING",
         f"roi-pool-{name}",
@@ -195,7 +195,7 @@ CASES = [
     cumulative_case("4096x1024-last", (4096, 1024), 1),
 ]
 
-# Batches that make an input 200 MB or more: so large that a GPU takes longer than a submission costs.
+# Sizes of batches with which an input has 200 MB or more, so that a GPU computes longer than a submission lasts.
 _LARGE_BATCHES = {"resnet": 64, "2x2": 256, "dilated": 256, "3d": 32, "global": 128}
 _LARGE_POOLINGS = {
     name: partial(pooling, sizes=(_LARGE_BATCHES[name], *pooling.keywords["sizes"][1:]))
@@ -249,10 +249,10 @@ SCALES = [
 def describe(desc: OperatorDesc) -> str:
     """An operator in one line: its input, the fields that are no tensors, and the sizes of its outputs."""
     source = desc.inputs[0]
-    parts = [name_of(desc), source.data_type.name.lower(), _by(source.sizes)]
+    parts = [name_of(desc), source.data_type.name.lower(), _joined(source.sizes)]
     if not source.is_packed:
-        parts.append(f"strides {_by(source.element_strides)}")
+        parts.append(f"strides {_joined(source.element_strides)}")
     for name, value in vars(desc).items():
         if isinstance(value, tuple | int | float) and not isinstance(value, ReduceFunction):
             parts.append(f"{name}={value}")
-    return f"{' '.join(parts)} -> {', '.join(_by(output.sizes) for output in desc.outputs)}"
+    return f"{' '.join(parts)} -> {', '.join(_joined(output.sizes) for output in desc.outputs)}"

@@ -40,9 +40,11 @@ _PEERS: dict[str, Callable[[Kompute], Peer]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; the exit code is 0, or 2 if the command could not run or a case failed.
+    """Runs the command line.
 
-    It is 130 if Ctrl-C ended it, and 141 if its output's reader closed the pipe.
+    Returns:
+        The exit code: 0 success, 2 the command could not run or a case failed, 130 Ctrl-C ended it, 141 the reader of
+        its output closed the pipe.
     """
     return exit_code(lambda: _run(argv))
 
@@ -80,16 +82,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(run=_measure)
     add = parser.add_argument
     add("-k", metavar="TEXT", default="", help="only cases (with --compiled: and kernels) with this in their names")
-    instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("--list", action="store_true", help="list the cases and stop")
-    instead.add_argument(
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--list", action="store_true", help="list the cases and stop")
+    modes.add_argument(
         "--compiled",
         metavar="FAMILY",
         choices=FAMILIES,
         nargs="?",
         const="navi21",
-        help="show what the compiler of AMD's GPUs makes of the cases' kernels, without a GPU, and measure nothing; "
-        f"for {', '.join(FAMILIES)} (default: %(const)s)",
+        help="measure nothing, but compile the cases' kernels for AMD's GPUs, without a GPU, and show their "
+        f"registers and loads; one of {', '.join(FAMILIES)} (default: %(const)s)",
     )
     add("--assembly", action="store_true", help="with --compiled: print the assembly instead of a table")
     add("--device", metavar="INDEX|NAME|UUID", help="default: DMLGPU_DEVICE, else the best device")
@@ -100,26 +102,26 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         type=float,
         default=5.0,
-        help="maximum seconds of a contender per case, but at least three rounds; a peer with a longer call is left "
-        "out (default: 5)",
+        help="maximum seconds of each contender per case, but at least three rounds; a peer whose single call is "
+        "longer is left out (default: 5)",
     )
-    over = parser.add_mutually_exclusive_group()
-    over.add_argument("--scale", action="store_true", help="measure sizes from 2^10 elements to 2^27 instead")
-    over.add_argument("--large", action="store_true", help="measure cases of some 250 MB instead, for GPUs")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--scale", action="store_true", help="measure sizes from 2^10 elements to 2^27 instead")
+    sizes.add_argument("--large", action="store_true", help="measure cases of some 250 MB instead, for GPUs")
     add("--limit", metavar="S", type=float, default=math.inf, help="begin no case after S seconds")
     add("--json", metavar="FILE", help="write all samples, after every case")
     _add_outputs(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    showing = commands.add_parser("show", help="show what --json wrote", description="Shows what --json wrote.")
-    showing.add_argument("file", metavar="FILE")
-    _add_outputs(showing)
-    showing.set_defaults(run=_show)
-    comparing = commands.add_parser(
+    show_parser = commands.add_parser("show", help="show what --json wrote", description="Shows what --json wrote.")
+    show_parser.add_argument("file", metavar="FILE")
+    _add_outputs(show_parser)
+    show_parser.set_defaults(run=_show)
+    compare_parser = commands.add_parser(
         "compare", help="compare two runs", description="Shows what changed between two files that --json wrote."
     )
-    comparing.add_argument("old", metavar="OLD")
-    comparing.add_argument("new", metavar="NEW")
-    comparing.set_defaults(run=_compare)
+    compare_parser.add_argument("old", metavar="OLD")
+    compare_parser.add_argument("new", metavar="NEW")
+    compare_parser.set_defaults(run=_compare)
     return parser
 
 
@@ -143,7 +145,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 
 def _open_peers(names: str, kompute: Kompute) -> tuple[dict[str, Peer], dict[str, str]]:
-    """The available peers; the descriptions of these, and the reasons for missing ones."""
+    """The available peers; and for every name a description, or the reason why that peer is missing."""
     peers, texts = {}, {}
     for name in filter(None, (name.strip() for name in names.split(","))):
         if name not in _PEERS:
@@ -157,13 +159,13 @@ def _open_peers(names: str, kompute: Kompute) -> tuple[dict[str, Peer], dict[str
 
 
 def _measure(args: argparse.Namespace) -> None:
-    cases, part = SCALES if args.scale else LARGE if args.large else CASES, args.k.lower()
+    cases, text = SCALES if args.scale else LARGE if args.large else CASES, args.k.lower()
     if args.compiled:
-        _compile(args, sources(cases, part))
+        _compile(args, sources(cases, text))
         return
     if args.assembly:
         raise BenchmarkError("--assembly is an option of --compiled")
-    chosen = [case for case in cases if part in case.id.lower()]
+    chosen = [case for case in cases if text in case.id.lower()]
     if not chosen:
         raise BenchmarkError(f"no case has {args.k!r} in its name; cases are {', '.join(case.id for case in cases)}")
     if args.list:
@@ -174,7 +176,7 @@ def _measure(args: argparse.Namespace) -> None:
     if args.rounds < 1:
         raise BenchmarkError(f"--rounds {args.rounds}: at least one is necessary")
     if switch("DMLGPU_VERIFY"):
-        raise BenchmarkError("DMLGPU_VERIFY is set: every call would be timed together with the oracle's")
+        raise BenchmarkError("DMLGPU_VERIFY is set, so every time would include the oracle's: unset it")
     with Device(args.device) as device, Kompute(device) as kompute:
         peers, texts = _open_peers(args.peers, kompute)
         run, problems = Run(header(device, texts, args.rounds, args.seconds), ()), []
@@ -202,7 +204,7 @@ def _measure(args: argparse.Namespace) -> None:
 
 def _compile(args: argparse.Namespace, kernels: Sequence[Source]) -> None:
     if args.plot or args.json:
-        raise BenchmarkError("--plot and --json are for times: --compiled has none")
+        raise BenchmarkError("--plot and --json need times, but --compiled measures none: omit them")
     _check_outputs(args)
     compiler, results = compile_for(args.compiled, kernels)
     if args.assembly:
@@ -226,7 +228,7 @@ def _present(run: Run, args: argparse.Namespace) -> None:
 
 
 def _write(header: Mapping[str, str], table: Table, notes: Sequence[str], markdown: str | None) -> None:
-    """Shows results on the terminal, and writes them as Markdown, if a file is named."""
+    """Shows results on the terminal; with `markdown`, the path of a file, also writes them there."""
     show(open_console(COLUMNS), header, table, notes)
     if markdown:
         Path(markdown).write_text(to_markdown(header, table, notes), encoding="utf-8")

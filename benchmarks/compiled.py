@@ -1,8 +1,8 @@
-"""The kernels as the compiler of AMD's GPUs compiles them, on a machine without one.
+"""Compiles the kernels for AMD's GPUs, on a machine without one.
 
-RADV, Mesa's driver, pretends to have a GPU of the family that RADV_FORCE_FAMILY names: it compiles as for a real one
-and runs nothing. It has a separate process, because a process loads its drivers once, and because RADV ends its process
-if it does not know the family.
+RADV, Mesa's driver, pretends to have a GPU of the family that RADV_FORCE_FAMILY names: it compiles as for a real one,
+and runs nothing. RADV is loaded in a separate process, because a process loads its drivers once, and because RADV ends
+its process if it does not know the family.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ FAMILIES = {name: (name,) for name in ("polaris10", "vega10", "navi10", "navi21"
 # Folders of driver manifests.
 _FOLDERS = ("/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d")
 _INSTALL = "Install it (Debian: mesa-vulkan-drivers)"
-# Seconds for all kernels, which take a few.
+# Maximum seconds for all kernels; a few are usual.
 _TIMEOUT = 600
 # More than dmlgpu uses of any resource.
 _PLENTY = 1 << 32
-# RADV's names of its numbers.
+# RADV's names of the statistics whose sum is in a column.
 _STATISTICS = {
     "VGPRs": ("VGPRs",),
     "SGPRs": ("SGPRs",),
@@ -79,7 +79,7 @@ class Source:
     push_words: int
     bindings: int
     cases: list[str]
-    """Cases whose plans have it."""
+    """Names of the cases whose plans have the kernel."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Compiled:
     kernel: str
     cases: list[str]
     numbers: dict[str, int]
-    """By the columns of `compiled_table`, whose note explains them."""
+    """Statistics by the columns of `compiled_table`, whose note explains them."""
     assembly: str
 
 
@@ -102,8 +102,8 @@ def sources(cases: Sequence[Case], part: str = "") -> list[Source]:
     """The kernels in the plans of cases, ordered by their modules' names.
 
     Args:
-        cases: cases whose plans have the kernels.
-        part: a part of the name of each module, or of one of its cases, in lower case.
+        cases: the cases to plan.
+        part: text in lower case that the name of a module, or of one of its cases, must contain.
 
     Raises:
         BenchmarkError: there is no such kernel.
@@ -154,8 +154,8 @@ def compile_for(family: str, kernels: Sequence[Source]) -> tuple[str, list[Compi
             break
     compiler, *results = map(json.loads, child.stdout.splitlines() or ["null"])
     if child.returncode:
-        last = f"after {len(results)} of {len(kernels)} kernels for {family}"
-        raise BenchmarkError(f"RADV ends {last}: {(child.stderr.splitlines() or ['no message'])[-1]}")
+        progress = f"after {len(results)} of {len(kernels)} kernels for {family}"
+        raise BenchmarkError(f"RADV ends {progress}: {(child.stderr.splitlines() or ['no message'])[-1]}")
     return compiler, [
         Compiled(source.module, source.cases, numbers, assembly)
         for source, (numbers, assembly) in zip(kernels, results, strict=True)
@@ -176,13 +176,13 @@ def compiled_table(kernels: Sequence[Compiled]) -> Table:
     )
 
 
-# From here on: the process that loads the driver. It destroys nothing, because its end frees all. The vulkan package
-# frees the memory that a structure points to together with the structure, so a variable holds each structure until the
-# driver has been called.
+# The functions below run in the process that loads the driver. They destroy nothing, because the end of the process
+# frees all. The vulkan package frees the memory that a structure points to together with the structure, so a variable
+# holds each structure until the driver has been called.
 
 
 def _main() -> None:
-    """Prints the compiler, then the numbers and the assembly of each kernel, in a line each."""
+    """Prints a line with the compiler, then a line with the statistics and the assembly of each kernel."""
     vk, physical, device = _device()
     print(json.dumps(_describe(vk, physical)), flush=True)
     for fields in json.load(sys.stdin):
@@ -275,7 +275,7 @@ def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, assembly: st
 
 def _assembly(vk: Any, device: Any, pipeline: Any) -> str:
     """A kernel's assembly, one of several representations that the driver has."""
-    # Called through cffi: the package's function asks for the lengths of the texts, but not for the texts.
+    # Called through cffi, because the package's function queries the lengths of the texts, but not the texts.
     name = "vkGetPipelineExecutableInternalRepresentationsKHR"
     function = vk.ffi.cast(f"PFN_{name}", vk.lib.vkGetDeviceProcAddr(device, name.encode()))
     executable = vk.VkPipelineExecutableInfoKHR(pipeline=pipeline, executableIndex=0)

@@ -30,7 +30,7 @@ class Kompute(AbstractContextManager["Kompute"]):
         self._manager.destroy()
 
     def upload(self, x: Array) -> Any:
-        """A tensor with the bytes of an array, whose number is a multiple of 4."""
+        """A tensor with the bytes of an array; their number must be a multiple of 4."""
         tensor = self._manager.tensor_t(np.ascontiguousarray(x).reshape(-1).view(np.uint32), self._kind)
         self._manager.sequence().eval(self._kp.OpTensorSyncDevice([tensor]))
         return tensor
@@ -60,14 +60,14 @@ class Kompute(AbstractContextManager["Kompute"]):
     def copy(self, size: int, targets: int = 1) -> Any:
         """A recorded copy of this many bytes, rounded up to words, in the device's memory; `eval()` runs it.
 
-        More bytes than a buffer holds are copied in pieces, and each piece to as many buffers as there are targets.
+        A copy that exceeds a buffer is cut into pieces, and each piece is copied to `targets` buffers.
         """
         sequence = self._manager.sequence()
         words, buffer_words = -(-size // 4), self.device.limits.segment_bytes // 4
         for begin in range(0, words, buffer_words):
             piece = np.arange(begin, min(begin + buffer_words, words), dtype=np.uint32)
             uploaded = self.upload(piece)
-            # Kompute copies tensors of other types a second time on the host.
+            # Tensors of type `storage`, because Kompute copies those of other types on the host, too.
             source, *copies = (
                 self._manager.tensor_t(np.zeros_like(piece), self._kp.TensorTypes.storage) for _ in range(1 + targets)
             )

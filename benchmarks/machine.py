@@ -17,17 +17,17 @@ from dmlgpu.runtime import kompute_module
 
 
 def header(device: Device, peers: Mapping[str, str], rounds: int, seconds: float) -> dict[str, str]:
-    """What the times of a run depend on, by name; `peers` has a description of each, or why it is missing."""
+    """What the times of a run depend on, by name; `peers` has a description of each peer, or why it is missing."""
     off = ", ".join(f"{name}={value}" for name, value in CACHES_OFF.items())
     return {
-        **place(device),
+        **environment(device),
         **{f"peer {name}": text for name, text in peers.items()},
         "shader caches": f"off ({off})" if CACHES_OFF.items() <= os.environ.items() else "on",
-        "rounds": f"{rounds}, or fewer of what takes longer than {seconds:g} s; a call or {SAMPLE * 1e3:g} ms a sample",
+        "rounds": f"{rounds}, fewer of a run that exceeds {seconds:g} s; a sample is a call, or {SAMPLE * 1e3:g} ms",
     }
 
 
-def place(device: Device) -> dict[str, str]:
+def environment(device: Device) -> dict[str, str]:
     """The device, the machine, and the versions of the packages."""
     info = device.info
     packages = "dmlgpu", kompute_module.package_of(kompute_module.kompute()), "numpy"

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-# Seconds per sample: the mean of as many calls as fit.
+# Seconds of a sample, which is the mean time of the calls that fit.
 SAMPLE = 0.01
 _MOST_CALLS = 10_000
-# Seconds of warm-up, in which all run in turns: a GPU that was idle is up to five times slower for a while.
-_WARM = 0.25
-# Other threads are idle if they use almost no CPU time for _WATCHED seconds; _LONGEST_SPIN limits the wait for that.
+# Seconds of warm-up, because a GPU that was idle is up to five times slower for a while.
+_WARM_UP = 0.25
+# Other threads count as idle if they use almost no CPU time for _WATCHED seconds. A sample waits for that, but not
+# longer than _LONGEST_SPIN.
 _WATCHED = 0.002
 _LONGEST_SPIN = 0.5
 # Minimum number of rounds, even if these exceed the maximum duration.
@@ -50,7 +51,7 @@ def interleave(runs: Mapping[str, Callable[[], object]], rounds: int, seconds: f
         seconds: a run that took longer than this in all its rounds skips the rest, but not the first LEAST_ROUNDS.
     """
     begin = time.perf_counter()
-    while time.perf_counter() < begin + _WARM:
+    while time.perf_counter() < begin + _WARM_UP:
         for run in runs.values():
             run()
     calls = {name: _calls_of_a_sample(run) for name, run in runs.items()}
@@ -73,7 +74,7 @@ def interleave(runs: Mapping[str, Callable[[], object]], rounds: int, seconds: f
 def _sample(run: Callable[[], object], calls: int) -> float:
     _settle()
     if calls > 1:
-        # Loads the data that other runs evicted from the caches, which matters for so short a call.
+        # Loads what other runs evicted from the caches, which matters for so short a call.
         run()
     return mean_time(run, calls)
 
@@ -83,7 +84,7 @@ def _settle() -> None:
     deadline = time.perf_counter() + _LONGEST_SPIN
     while (begin := time.perf_counter()) < deadline:
         used = time.process_time() - time.thread_time()
-        # Asleep, this thread would let its core clock down, and the scheduler might move it.
+        # If this thread slept, its core might clock down, and the scheduler might move the thread.
         while time.perf_counter() < begin + _WATCHED:
             pass
         if time.process_time() - time.thread_time() - used < _WATCHED / 10:

@@ -10,7 +10,7 @@ from dmlgpu.lowering.problem import sums_can_be_exact
 
 
 class ExactPeer(Peer):
-    """The same operator with EXACT_SUMS, on the same device, on tensors created before."""
+    """The same operator with EXACT_SUMS, on the same device, between device tensors."""
 
     def __init__(self, kompute: Kompute) -> None:
         self._device = kompute.device

@@ -24,8 +24,8 @@ _Windowed = (
 
 
 def _log_sum_exp(rows: Array, axis: int) -> Any:
-    most = rows.max(axis, keepdims=True)
-    return np.log(np.exp(rows - most).sum(axis)) + most.squeeze(axis)
+    maxima = rows.max(axis, keepdims=True)
+    return np.log(np.exp(rows - maxima).sum(axis)) + maxima.squeeze(axis)
 
 
 _REDUCTIONS: dict[dmlgpu.ReduceFunction, Callable[[Array, int], Any]] = {
@@ -107,12 +107,12 @@ def _contender(desc: dmlgpu.OperatorDesc, call: Callable[[], Any]) -> Contender:
     return Contender(call, partial(as_outputs, desc))
 
 
-# For a position in the window: the windows whose element there is in the input, and these elements.
+# For one position in the window: slices of the windows whose element there is in the input, and of these elements.
 Shift = tuple[tuple[slice, ...], tuple[slice, ...]]
 
 
 def _sizes(desc: _Windowed) -> tuple[int, ...]:
-    """One element per window."""
+    """Sizes of the tensor with an element for each window."""
     sizes: tuple[int, ...] = getattr(desc, desc.windows_field).sizes
     return sizes
 
@@ -140,19 +140,19 @@ def _positions(x: Array) -> Array:
     return np.arange(x.size, dtype=np.uint32).reshape(x.shape)
 
 
-def _least(dtype: np.dtype[Any]) -> Any:
+def _lowest(dtype: np.dtype[Any]) -> Any:
     return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
 
 
 def _maxima(desc: dmlgpu.MaxPooling2OperatorDesc, x: Array, shifts: list[Shift]) -> Array:
-    best = np.full(_sizes(desc), _least(x.dtype), x.dtype)
+    best = np.full(_sizes(desc), _lowest(x.dtype), x.dtype)
     for windows, elements in shifts:
         np.maximum(best[windows], x[elements], out=best[windows])
     return best
 
 
 def _maxima_and_indices(desc: _Windowed, x: Array, position: Array, shifts: list[Shift]) -> tuple[Array, Array]:
-    best = np.full(_sizes(desc), _least(x.dtype), x.dtype)
+    best = np.full(_sizes(desc), _lowest(x.dtype), x.dtype)
     where = np.zeros(_sizes(desc), np.uint32)
     for windows, elements in shifts:
         wins = x[elements] > best[windows]
@@ -170,7 +170,7 @@ def _sums(desc: _Windowed, terms: Array, shifts: list[Shift]) -> Array:
 
 
 def _counts(desc: dmlgpu.AveragePooling1OperatorDesc | dmlgpu.AveragePoolingGradOperatorDesc) -> Array:
-    """Number of elements of every window that count, if no window overhangs the padding."""
+    """Divisors of averages, if no window overhangs the padding."""
     pooled = getattr(desc, desc.pooled_field)
     dtype = pooled.data_type.numpy
     if desc.include_padding:

@@ -14,7 +14,7 @@ import dmlgpu
 from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, function_of, queued
 from dmlgpu.descriptors.tensor import Array
 
-# The first opset with all that is used here: from it on, AveragePool has dilations.
+# The first opset in which AveragePool has dilations.
 _OPSET, _IR_VERSION = 19, 9
 _REDUCTIONS = {
     dmlgpu.ReduceFunction.SUM: "ReduceSum",
@@ -25,7 +25,7 @@ _REDUCTIONS = {
 
 
 class OnnxruntimePeer(Peer):
-    """ONNX Runtime: models of one node, between tensors created before."""
+    """ONNX Runtime: models of one node, between tensors that exist before."""
 
     _memory = "cpu"
 
@@ -74,7 +74,7 @@ class OnnxruntimePeer(Peer):
     def _contender(
         self, desc: dmlgpu.OperatorDesc, operator: str, inputs: Sequence[Array], *constants: Array, **attributes: Any
     ) -> Contender:
-        """A model of one operator; its inputs precede constants."""
+        """A model of one node, whose inputs are `inputs`, then `constants`."""
         if not all(x.flags.c_contiguous for x in inputs):
             raise UnavailableError("needs packed tensors")
         helper, onnxruntime = self._helper, self._onnxruntime
@@ -84,7 +84,7 @@ class OnnxruntimePeer(Peer):
         node = helper.make_node(operator, [*arrays, *fixed], results, **attributes)
         types = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in (arrays | fixed).items()}
         sources = [helper.make_tensor_value_info(name, types[name], x.shape) for name, x in arrays.items()]
-        # Without types and sizes of the outputs: ONNX infers them.
+        # ONNX infers types and sizes of the outputs.
         targets = [helper.make_empty_tensor_value_info(name) for name in results]
         values = [helper.make_tensor(name, types[name], x.shape, x) for name, x in fixed.items()]
         graph = helper.make_graph([node], "operator", sources, targets, values)
@@ -116,7 +116,7 @@ class OnnxruntimePeer(Peer):
 
 
 class WebgpuPeer(OnnxruntimePeer):
-    """ONNX Runtime's WebGPU provider, without nodes on the CPU; each run is waited for."""
+    """ONNX Runtime's WebGPU provider, which must not move nodes to the CPU. Each run waits for the device."""
 
     _memory = "webgpu"
 
@@ -128,9 +128,9 @@ class WebgpuPeer(OnnxruntimePeer):
             raise UnavailableError("not installed") from None
         if len(dmlgpu.devices()) > 1:
             raise UnavailableError(
-                "its choice of a device is unknown: set VK_DRIVER_FILES to the manifest of one driver"
+                "several devices, and it does not tell which one it uses: name one driver's manifest in VK_DRIVER_FILES"
             )
-        # Without this variable, which the library reads when it is loaded, it refuses devices that are CPUs.
+        # Without this variable, which must be set before the library is loaded, it refuses devices that are CPUs.
         os.environ["ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER"] = "1"
         library = self._onnxruntime
         library.set_default_logger_severity(4)

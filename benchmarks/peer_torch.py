@@ -23,11 +23,11 @@ _REDUCTIONS = {
 
 
 class TorchPeer(Peer):
-    """PyTorch, on tensors created before.
+    """PyTorch, on tensors that exist before.
 
     Args:
-        device: "cpu", or "cuda" for the GPU with this UUID, or the first one if none has it. ROCm's GPUs are also
-            "cuda". Each run there is waited for.
+        device: "cpu"; or "cuda", also for ROCm: the GPU with this UUID, or the first one if none has it. Each run
+            waits for the GPU.
         uuid: as in DeviceInfo.
     """
 
@@ -61,14 +61,14 @@ class TorchPeer(Peer):
         return contender
 
     def _tensor(self, x: Array) -> Any:
-        """A copy of an array, with the order of its strides."""
+        """A copy of an array, with its dimensions in the same order in memory."""
         try:
             return self._torch.from_numpy(x.copy(order="K")).to(self._device)
         except (TypeError, RuntimeError) as error:
             raise UnavailableError(first_line(error)) from None
 
     def _contender(self, desc: dmlgpu.OperatorDesc, call: Callable[[], Any], planes: Array | int = 0) -> Contender:
-        """`call` returns values, or values and indices within planes, to which these positions are added."""
+        """`call` returns values, or values and indices within planes; `planes` are the positions to add to these."""
 
         def outputs(result: Any) -> tuple[Array, ...]:
             values, *indices = result if isinstance(result, tuple) else (result,)
@@ -94,7 +94,7 @@ class TorchPeer(Peer):
 
     def lp_pooling(self, desc: dmlgpu.LpPooling1OperatorDesc, x: Array) -> Contender:
         tensor, pad, pool = self._tensor(x), self._torch.nn.functional.pad, self._pool("lp", desc)
-        # The last dimension comes first.
+        # In PyTorch's order, which begins with the last dimension.
         paddings = [*itertools.chain(*zip(desc.start_padding[::-1], desc.end_padding[::-1], strict=True))]
         return self._contender(desc, lambda: pool(pad(tensor, paddings) if any(paddings) else tensor))
 
@@ -106,16 +106,16 @@ class TorchPeer(Peer):
         return self._backward(desc, self._pool("avg", desc), x, gradient)
 
     def _backward(self, desc: dmlgpu.OperatorDesc, pool: Callable[[Any], Any], x: Array, gradient: Array) -> Contender:
-        """The backward pass of a pooling; the forward pass runs before."""
+        """The backward pass of a pooling; the forward pass runs once, before the timing."""
         tensor, weights = self._tensor(x).requires_grad_(), self._tensor(gradient)
         pooled = pool(tensor)
         return self._contender(desc, lambda: self._torch.autograd.grad(pooled, tensor, weights, retain_graph=True))
 
     def max_unpooling(self, desc: dmlgpu.MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
         target = desc.output_tensor.sizes
-        where = indices.astype(np.int64) - _planes(target)
+        within = indices.astype(np.int64) - _planes(target)
         unpool = self._torch.ops.aten.max_unpool2d
-        return self._contender(desc, partial(unpool, self._tensor(x), self._tensor(where), target[2:]))
+        return self._contender(desc, partial(unpool, self._tensor(x), self._tensor(within), target[2:]))
 
     def cumulative_sum(self, desc: dmlgpu.CumulativeSummationOperatorDesc, x: Array) -> Contender:
         return self._contender(desc, partial(self._torch.cumsum, self._tensor(x), desc.axis))
@@ -140,6 +140,6 @@ class TorchPeer(Peer):
 
 
 def _planes(sizes: Sequence[int]) -> Array:
-    """The position of each plane in a tensor: PyTorch counts within planes."""
+    """Index of each plane's first element; PyTorch's indices begin with 0 in each plane."""
     planes: Array = math.prod(sizes[2:]) * np.arange(math.prod(sizes[:2]))
     return planes.reshape(*sizes[:2], *[1] * (len(sizes) - 2))

@@ -1,4 +1,4 @@
-"""The usual kernels for these operators, on dmlgpu's device: a workgroup per row, an invocation per output."""
+"""Kernels as usually written, on dmlgpu's device: a workgroup for each row, or an invocation for each output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FUNCTIONS = {
 
 
 class UsualPeer(Peer):
-    """Kernels for packed FLOAT32 tensors of one buffer, compiled when a benchmark runs or before, by `compile_all`."""
+    """Kernels for packed FLOAT32 tensors of one buffer, compiled by `compile_all`, at the latest for this peer."""
 
     def __init__(self, kompute: Kompute) -> None:
         self._kompute = kompute
@@ -79,7 +79,7 @@ class UsualPeer(Peer):
     def _over_windows(self, desc: _Pooling, x: Array, kernel: str, constant: bool) -> Contender:
         self._check_loop(math.prod(desc.window_size))
         outputs = desc.output_tensor.element_count
-        # A plane is a volume of depth 1.
+        # The kernels pool volumes: a plane has depth 1.
         ones, zeros = (1,) * (5 - x.ndim), (0,) * (5 - x.ndim)
         push = [outputs, *ones, *x.shape[2:], *ones, *desc.output_tensor.sizes[2:], *ones, *desc.window_size]
         push += [*ones, *desc.strides, *zeros, *desc.start_padding, *ones, *desc.dilations]
@@ -100,7 +100,7 @@ class UsualPeer(Peer):
         push: Sequence[int],
     ) -> Contender:
         kompute = self._kompute
-        # Several rows of workgroups if they exceed the maximum of a row.
+        # Several rows of workgroups, if there are more than a row may have.
         columns = min(groups, kompute.device.info.max_group_count)
         targets = [kompute.upload(np.zeros(tensor.sizes, tensor.data_type.numpy)) for tensor in desc.outputs]
         unused = [kompute.upload(np.zeros(1, np.uint32))] if len(targets) == 1 else []
@@ -120,7 +120,7 @@ class UsualPeer(Peer):
 
 
 def compile_all(folder: Path) -> None:
-    """Writes the kernels' modules to a folder: next to their sources, a machine without a compiler loads them.
+    """Writes the kernels' modules to a folder. A machine without a compiler loads them from that of their sources.
 
     Raises:
         UnavailableError: this machine has no compiler.
@@ -134,7 +134,7 @@ def compile_all(folder: Path) -> None:
 
 
 def _modules() -> dict[str, bytes]:
-    """The modules by name; compiled now, if they are not next to their sources."""
+    """The modules by name, from the folder of their sources, or compiled now."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = _SHADERS
         if not list(folder.glob("*.spv")):

@@ -25,9 +25,9 @@ class Contender:
     run: Callable[[], Any]
     """The function to time."""
     outputs: Callable[[Any], tuple[Array, ...]]
-    """The outputs of the descriptor, from the result of `run`."""
+    """Converts the result of `run` to the outputs of the descriptor."""
     batch: Callable[[int], Callable[[], Any]] | None = None
-    """Makes a function that runs this many calls, and waits once for their end; None if every call waits."""
+    """Returns a function that runs this many calls, and waits once for their end; None if every call waits."""
 
 
 # Names of functions by the descriptors that they compute.
@@ -35,13 +35,13 @@ _FUNCTIONS = {operator.desc: operator.function.__name__ for operator in OPERATOR
 
 
 class Peer:
-    """A library, or kernels.
+    """A library, or kernels, that computes operators.
 
-    A method with the name of an operator's function makes a contender from the descriptor and the inputs, or for a
-    reduction from the descriptor, the input and one axis.
+    A method for each operator has the name of its function, such as `max_pooling`, and returns a contender. Its
+    arguments are the descriptor and the inputs; of a reduction, the descriptor, the input and one axis.
 
     Raises:
-        UnavailableError: it is not installed.
+        UnavailableError: the library is not installed.
     """
 
     description: str
@@ -79,10 +79,10 @@ def queued(
 
 
 def function_of(functions: Mapping[ReduceFunction, T], desc: ReduceOperatorDesc) -> T:
-    """The entry of a table of functions for a REDUCE.
+    """The entry for a REDUCE in a table of functions.
 
     Raises:
-        UnavailableError: there is none.
+        UnavailableError: the table has none.
     """
     if desc.function not in functions:
         raise UnavailableError(f"no {name_of(desc)}")
@@ -90,14 +90,14 @@ def function_of(functions: Mapping[ReduceFunction, T], desc: ReduceOperatorDesc)
 
 
 def cores() -> int:
-    """The cores that this process may use: number of threads of every peer that accepts one."""
+    """Number of cores that this process may use, and of threads of each peer whose number can be set."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a message: a reason that fits a table's footnote."""
+    """The first line of a message, which fits a table's footnote."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.results import CALL, LIBRARIES, BenchmarkError, Result
 
-# Labels; Okabe and Ito's colours, which colour-blind people can distinguish; and markers for everybody.
+# Labels; Okabe and Ito's colours, which colour-blind people can distinguish; markers.
 _STYLES = {
     "usual": ("usual kernel", "#CC79A7", "s"),
     "numpy": ("NumPy", "#0072B2", "v"),
@@ -52,14 +52,14 @@ def plot(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
     axes.hlines(range(len(rows)), ratios, all_with_arrays, color="0.75", zorder=3)
     label = "arrays in and out, which are copied"
     axes.plot(all_with_arrays, range(len(rows)), "|", color="0.5", markeredgewidth=1.5, markersize=8, label=label)
-    for name, (words, colour, marker) in _STYLES.items():
-        places = [row for row, (_, fastest, _, _) in enumerate(rows) if fastest == name]
-        if places:
-            label = f"device tensors, against {words}"
-            axes.scatter([ratios[row] for row in places], places, 60, colour, marker=marker, zorder=4, label=label)
+    for name, (peer, colour, marker) in _STYLES.items():
+        ys = [row for row, (_, fastest, _, _) in enumerate(rows) if fastest == name]
+        if ys:
+            label = f"device tensors, against {peer}"
+            axes.scatter([ratios[y] for y in ys], ys, 60, colour, marker=marker, zorder=4, label=label)
     for row, (_, _, ratio, with_arrays) in enumerate(rows):
-        place = max(ratio, with_arrays), row
-        axes.annotate(f"{ratio:.2g}", place, (7, 0), textcoords="offset points", va="center", fontsize="small")
+        right_end = max(ratio, with_arrays), row
+        axes.annotate(f"{ratio:.2g}", right_end, (7, 0), textcoords="offset points", va="center", fontsize="small")
     axes.axvline(1, color="black", linewidth=1, zorder=1)
     axes.set_yticks(range(len(rows)), cases)
     axes.set_ylim(len(rows) - 0.2, -0.8)

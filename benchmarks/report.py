@@ -19,7 +19,7 @@ COLUMNS = 200
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of text; the first one names the row."""
+    """Rows of text; the first column names them."""
 
     title: str
     columns: tuple[str, ...]
@@ -55,7 +55,7 @@ def percent(fraction: float) -> str:
 
 
 def times_table(results: Sequence[Result]) -> Table:
-    """The times of every case, and their ratios to others."""
+    """A row for each case: its times, and ratios to the times of OTHERS."""
     timed = {name for result in results for name in result.timings}
     call_names = [name for name in (CALL, FIRST_CALL, BATCH) if name in timed]
     others = [name for other in OTHERS for name in (other, in_batches(other)) if name in timed]
@@ -71,7 +71,7 @@ def times_table(results: Sequence[Result]) -> Table:
 
 
 def absences(results: Sequence[Result]) -> list[str]:
-    """The reasons for the dashes: each once, with its libraries, and its cases, or their number if there are many."""
+    """The reasons for dashes, each once, with its libraries, and its cases or their number if there are many."""
     cases: dict[tuple[str, str], list[str]] = {}
     for result in results:
         for name, reason in result.absent.items():

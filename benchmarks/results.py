@@ -37,9 +37,9 @@ class Result:
     bytes: int
     """Bytes of the inputs and the outputs, as in the descriptor."""
     timings: Mapping[str, Timing]
-    """Timings of OURS and OTHERS; `in_batches` names more."""
+    """Timings by name: OURS, OTHERS, and those of `in_batches`."""
     absent: Mapping[str, str]
-    """Peers that did not run it, and the reasons."""
+    """Reasons why peers did not run the case, by their names."""
 
     def ratio(self, name: str) -> float:
         """Median time of our kernel divided by that of another, both in batches or neither: below 1 ours is faster."""
@@ -56,7 +56,7 @@ class Run:
 
 
 def in_batches(name: str) -> str:
-    """The name of the time per call of KERNEL or one of OTHERS in a batch."""
+    """Name of the timing of batches, per call, for KERNEL or one of OTHERS."""
     return BATCH if name == KERNEL else f"{name} {BATCH}"
 
 
@@ -67,11 +67,11 @@ def save(run: Run, path: str) -> None:
 
 
 def load(path: str) -> Run:
-    """Reads a file of `save`.
+    """Reads a file that `save` wrote.
 
     Raises:
-        BenchmarkError: it is another kind of file.
-        OSError: it cannot be read.
+        BenchmarkError: the file has another content.
+        OSError: the file cannot be read.
     """
     with open(path, "rb") as file:
         text = file.read(_MOST_BYTES + 1)

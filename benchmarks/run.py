@@ -23,8 +23,8 @@ _FRESH_DEVICES = 3
 # The oracle needs many times the memory of its input, and loads every element of every window, about 2^24 per second.
 # Above these numbers of elements, and of loads, all results are compared with our kernel's.
 _ORACLE_ELEMENTS, _ORACLE_LOADS = 1 << 23, 1 << 28
-# Seconds of a batch, which has at least two calls, and at most as many as one submission holds: a call has up to 4
-# steps, and a submission 64. If memory is unified, dmlgpu keeps 8 buffers, and a call may use several.
+# Seconds of a batch. The maximum number of its calls is what one submission holds: a call has up to 4 steps, a
+# submission up to 64. If memory is unified, dmlgpu keeps 8 buffers, and a call may use several.
 _BATCH_SECONDS = 0.01
 _MOST_CALLS, _MOST_CALLS_UNIFIED = 16, 4
 # Maximum bytes of the outputs of a batch: its calls, and its copies, write to separate outputs.
@@ -40,7 +40,7 @@ def run_case(
     *,
     fresh: bool,
 ) -> Result:
-    """Measures a case; a peer whose results differ, or that is slow, is absent.
+    """Measures a case, without peers that are slow, or whose results differ from the expected ones.
 
     Args:
         case: the operator and its inputs.
@@ -127,13 +127,13 @@ def _ours(device: Device, desc: OperatorDesc, *inputs: Array) -> dict[str, Conte
 def _problems(
     desc: OperatorDesc, inputs: tuple[Array, ...], contenders: Mapping[str, Contender], seconds: float
 ) -> dict[str, str]:
-    """Contenders with wrong results, and the outputs that differ; slow peers, and their seconds per call."""
+    """Reasons to exclude contenders, by their names: a wrong output, or the seconds of a peer's slow call."""
     elements = max(tensor.element_count for tensor in (*desc.inputs, *desc.outputs))
     loads = desc.outputs[0].element_count * math.prod(getattr(desc, "window_size", ()))
     if elements <= _ORACLE_ELEMENTS and loads <= _ORACLE_LOADS:
-        expected, by = reference(desc, *inputs), "the oracle"
+        expected, judge = reference(desc, *inputs), "the oracle"
     else:
-        expected, by = contenders[KERNEL].outputs(contenders[KERNEL].run()), "our kernel"
+        expected, judge = contenders[KERNEL].outputs(contenders[KERNEL].run()), "our kernel"
     problems = {}
     for name, contender in contenders.items():
         begin = time.perf_counter()
@@ -142,8 +142,8 @@ def _problems(
         if elapsed > seconds and name not in OURS:
             problems[name] = f"a call takes {elapsed:.1f} s"
         for number, _ in differences(desc, inputs, contender.outputs(returned), expected):
-            how = "differs from" if is_exact(desc) else "is not within the bound around"
-            problems[name] = f"output {number} of {name} {how} that of {by}"
+            differs = "differs from" if is_exact(desc) else "is not within the bound around"
+            problems[name] = f"output {number} of {name} {differs} that of {judge}"
     return problems
 
 

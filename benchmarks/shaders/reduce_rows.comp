@@ -17,7 +17,7 @@ layout(push_constant) uniform Push {
 
 shared float values[GROUP_SIZE];
 
-// The maximum or the sum of a value of each invocation.
+// The maximum, or the sum, of the invocations' values.
 float combined(float value, bool greatest)
 {
     uint thread = gl_LocalInvocationID.x;

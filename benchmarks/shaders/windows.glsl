@@ -17,7 +17,7 @@ layout(push_constant) uniform Push {
     uint dilation[3];
 };
 
-// The including shader combines an element with those before, and writes an output.
+// The including shader defines how an element is accumulated, and how an output is written.
 void accumulate(uint element);
 void write(uint at);
 

@@ -159,7 +159,7 @@ def test_a_family_is_also_known_by_its_later_name_in_mesa(monkeypatch):
     ("options", "problem"),
     [
         (["--assembly"], "--assembly is an option of --compiled"),
-        (["--compiled", "--plot", "x.png"], "--plot and --json are for times: --compiled has none"),
+        (["--compiled", "--plot", "x.png"], "--plot and --json need times, but --compiled measures none: omit them"),
         (["--compiled", "-k", "none"], "no kernel, and no case, has 'none' in its name"),
     ],
 )
