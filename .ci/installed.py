@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-# At the end of the path: dmlgpu must not be this checkout's.
+# At the end of the path, so that the installed dmlgpu is imported, not this checkout's.
 sys.path.append(str(Path(__file__).parents[1]))
 import dmlgpu
 from dmlgpu.testing.cases import samples

@@ -44,8 +44,8 @@ def look_for_kompute():
     ):
         return
     python = f"Python {sys.version_info.major}.{sys.version_info.minor}"
-    found = f"dist has no wheel for {python} on this machine, only {', '.join(sorted(wheels))}: " if wheels else ""
+    unfit = f"dist has no wheel for {python} on this machine, only {', '.join(sorted(wheels))}: " if wheels else ""
     sys.exit(
-        f"dmlgpu needs dmlgpu-kp, which no package index has: {found}run `make wheels` with {python} on PATH, "
+        f"dmlgpu needs dmlgpu-kp, which no package index has: {unfit}run `make wheels` with {python} on PATH, "
         "then `pip install --find-links dist .`"
     )

@@ -8,13 +8,13 @@ from pathlib import Path
 from mkdocs.structure.files import File
 from nbclient import NotebookClient
 
-# The kernel of the notebook would warn that its sockets are not encrypted; the plugin has no option for it.
+# The kernel of the notebook would warn that its sockets are not encrypted; no option of the plugin prevents that.
 NotebookClient.extra_arguments.default_args = (["--IPKernelApp.log_level=ERROR"],)
 
 os.environ["MATPLOTLIBRC"] = str(Path(__file__).with_name("matplotlibrc"))
 
 ROOT = Path(__file__).parents[2]
-# Files that are not in docs/, and their pages.
+# Pages of the site whose files are not in docs/.
 OUTSIDE = {
     "README.md": "index.md",
     ".github/CONTRIBUTING.md": "contributing.md",

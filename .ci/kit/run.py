@@ -18,14 +18,16 @@ import venv
 from pathlib import Path
 
 KIT = Path(__file__).resolve().parent
+# Folders with Vulkan's manifests of drivers, in vulkan/icd.d.
 ROOTS = ("/etc", "/usr/local/etc", "/usr/local/share", "/usr/share", "~/.local/share", "/usr/local/nvidia/share")
+# Types of devices, the best first.
 TYPES = ("discrete", "integrated", "virtual", "other", "cpu")
 # Tests that need only pytest: every kernel and type first.
 TESTS = ("mappings", "hashes", "values", "layouts", "windows", "cases")
 
 
 def install(folder: Path) -> str:
-    """The Python of a new virtual environment, which adds to the machine's packages those that dmlgpu needs."""
+    """The Python of a new virtual environment, which has the machine's packages, and those that dmlgpu needs."""
     wheels = KIT / "wheels"
     if not list(wheels.glob("dmlgpu_kp-*-cp{}{}-*.whl".format(*sys.version_info))):
         sys.exit(f"this kit is for another Python than {sys.version.split()[0]}: see wheels/dmlgpu_kp-*.whl")
@@ -43,7 +45,7 @@ def install(folder: Path) -> str:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Variables that add the kit's libraries which the machine lacks, and keep caches in the folder."""
+    """The environment of all steps: with the kit's libraries that this machine lacks, and with caches in `folder`."""
     lib = folder / "lib"
     lib.mkdir()
     for file in (KIT / "lib").iterdir():
@@ -71,7 +73,7 @@ def manifests(folder: Path) -> list[Path]:
 
 
 def find_driver(python: str, drivers: list[Path], variables: dict[str, str], log: Path) -> dict[str, str]:
-    """Variables that name the first driver with a device of the best type."""
+    """Environment variables that name one driver: the first one with a device of the best type."""
     best: dict[str, str] = {}
     best_type = len(TYPES)
     with log.open("w", encoding="utf-8") as file:
@@ -143,8 +145,8 @@ def main() -> int:
         if "DMLGPU_DEVICE" in variables:
             variables["DMLGPU_TEST_DEVICE"] = variables["DMLGPU_DEVICE"]
         lines: list[str] = []
-        for name, (part, arguments) in steps.items():
-            seconds = max(1.0, part * (end - time.monotonic()))
+        for name, (share, arguments) in steps.items():
+            seconds = max(1.0, share * (end - time.monotonic()))
             if "benchmarks" in arguments:
                 saved = results / f"{name}.json"
                 saved.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ int wmain(int argc, wchar_t **argv) {
     return ((int (*)(int, wchar_t **))GetProcAddress(LoadLibraryA("%s"), "Py_Main"))(argc, argv);
 }
 """
-# Folders that are no part of the library; files of Windows' C runtime and of Tcl.
+# Folders to leave out of the library; prefixes of the names of Windows' C runtime and of Tcl's files.
 LEFT_OUT = "site-packages", "dist-packages", "lib-dynload", "test", "config-*", "__pycache__"
 FOREIGN = "api-ms", "tcl", "tk", "_tk"
 
