@@ -3,7 +3,7 @@
     python .ci/kp/recipe.py OUT                  # OUT/source, and a wheel for each Python and platform
     python .ci/kp/recipe.py OUT --platforms win_amd64 --pythons 3.12    # only these
     python .ci/kp/recipe.py OUT --here           # the wheel for this Python on this machine
-    python .ci/kp/recipe.py OUT --here --tests   # also the folder that only tests need; builds those that OUT lacks
+    python .ci/kp/recipe.py OUT --here --tests   # also the folder that only tests need; builds only what OUT lacks
 
 Everything but Python's headers comes from PyPI, pinned by hashes: Kompute, the headers of Vulkan and fmt, pybind11, and
 the compiler Zig, which contains the C libraries of Linux, Windows and macOS. Python's headers are those of the
@@ -61,6 +61,7 @@ class System:
     libraries: str
     """Libraries that a module may need, as a regular expression."""
     link: tuple[str, ...]
+    """Options of the linker."""
 
 
 # The C++ library is linked in; its symbols are not exported.
@@ -357,7 +358,7 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
     if system is WINDOWS:
         flags.remove("-fPIC")
 
-    # -Os is for the C++ library alone, which Zig compiles for a link.
+    # -Os concerns only the C++ library, which Zig compiles when it links.
     link = "c++", "-target", target, "-shared", "-s", "-Os", *system.link
 
     def build_library_of_zig() -> None:
@@ -365,23 +366,23 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
         (tree / objects / "empty.cpp").touch()
         zig(*link, objects / "empty.cpp", "-o", objects / "empty.so")
 
-    def translate(made: Path, *more: str) -> Path:
-        zig("c++", "-target", target, *flags, *more, "-c", settings.SOURCE, "-o", made)
-        return made
+    def translate(path: Path, *more: str) -> Path:
+        zig("c++", "-target", target, *flags, *more, "-c", settings.SOURCE, "-o", path)
+        return path
 
     def stand_in(library: str, functions: set[str]) -> Path:
         # For the linker: a library with the symbols of one that this machine lacks.
-        made = objects / Path(library).name
+        path = objects / Path(library).name
         if system is WINDOWS:
-            made, definition = made.with_suffix(".lib"), made.with_suffix(".def")
+            path, definition = path.with_suffix(".lib"), path.with_suffix(".def")
             (tree / definition).write_text("\n".join([f"LIBRARY {library}", "EXPORTS", *sorted(functions)]))
-            zig("dlltool", "-m", "arm64" if "aarch64" in target else "i386:x86-64", "-d", definition, "-l", made)
+            zig("dlltool", "-m", "arm64" if "aarch64" in target else "i386:x86-64", "-d", definition, "-l", path)
         else:
-            source = made.with_suffix(".c")
+            source = path.with_suffix(".c")
             (tree / source).write_text("".join(f"void {function}(void) {{}}\n" for function in sorted(functions)))
             named = "-install_name" if system is MACOS else "-soname"
-            zig("cc", "-target", target, "-shared", "-nostdlib", f"-Wl,{named},{library}", source, "-o", made)
-        return made
+            zig("cc", "-target", target, "-shared", "-nostdlib", f"-Wl,{named},{library}", source, "-o", path)
+        return path
 
     def declared(folder: Path, pattern: str) -> set[str]:
         return {name for header in (tree / folder).rglob("*.h") for name in re.findall(pattern, header.read_text())}
@@ -436,7 +437,7 @@ def check(module: bytes, platform: Platform) -> None:
     if foreign or not needed:
         sys.exit(f"the module needs {', '.join(foreign) or 'nothing'}")
     for path in HERE.parents[1], Path.home():
-        # With a slash at its end: any module contains a name of one letter.
+        # With a slash at its end, because a path of few letters may occur by chance.
         if len(path.parts) > 1 and os.fsencode(f"{path}/") in module:
             sys.exit(f"the module names {path}")
 
@@ -516,8 +517,8 @@ def main() -> None:
         python.version: python for python in installed if python and (arguments.here or python.version in wanted)
     }
     for version in wanted:
-        if version not in pythons and (of_sources := headers_of_sources(version)):
-            pythons[version] = of_sources
+        if version not in pythons and (downloaded := headers_of_sources(version)):
+            pythons[version] = downloaded
     missing = [version for version in wanted if version not in pythons]
     if not pythons:
         sys.exit("There is no Python with headers (Debian: libpython3-dev)")
@@ -543,14 +544,14 @@ def main() -> None:
         if not arguments.here:
             write_sdist(tree, info, out / "source")
         for name in [f"manylinux_{platform.machine()}"] if arguments.here else arguments.platforms:
-            new = [
+            missing_wheels = [
                 cpython for cpython in pythons.values() if not copied(cpython, PLATFORMS[name], arguments.built, out)
             ]
-            for built, module in build(tree, python, name, new, plain=plain).items():
+            for cpython, module in build(tree, python, name, missing_wheels, plain=plain).items():
                 if plain:
-                    write_for_tests(module, built, python, out)
+                    write_for_tests(module, cpython, python, out)
                 else:
-                    write_wheel(module, built, PLATFORMS[name], tree, info, out)
+                    write_wheel(module, cpython, PLATFORMS[name], tree, info, out)
         shutil.rmtree(tree)
 
     tags = [cpython.tag for cpython in pythons.values()]
