@@ -2,7 +2,7 @@
 
 NAME = "dmlgpu_kp"
 KOMPUTE = "0.9.0"
-VERSION = f"{KOMPUTE}.post8"
+VERSION = f"{KOMPUTE}.post9"
 SOURCE = "bindings.cpp"
 INCLUDES = ["src/include", "external/vulkan", "external/fmt", "external/shaders"]
 MACROS = {

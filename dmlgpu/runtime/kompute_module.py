@@ -11,7 +11,7 @@ from dmlgpu.runtime.settings import choice
 
 KP_VERSION = "0.9.0"
 PACKAGE = "dmlgpu-kp"
-PACKAGE_VERSION = "0.9.0.post8"
+PACKAGE_VERSION = "0.9.0.post9"
 # All names that dmlgpu uses. Kompute's later sources still have version 0.9.0, but renamed some of them.
 NAMES = {
     "Manager": ("algorithm", "destroy", "get_device_properties", "sequence", "tensor_t"),
