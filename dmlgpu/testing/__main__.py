@@ -1,6 +1,6 @@
 """`python -m dmlgpu.testing LIBRARY`: runs the cases of the project's tests with another library.
 
-Right values are the oracle's: no Vulkan device is opened. Each case runs in a child process, which may crash.
+The oracle computes the right values, so no Vulkan device is opened. Cases run in a child process, which may crash.
 """
 
 from __future__ import annotations

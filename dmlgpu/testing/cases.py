@@ -1,7 +1,7 @@
 """Cases of every operator: for the tests of the oracle, of plans and of devices, for drivers, and for other libraries.
 
-All tests that are not about one operator run CASES. These include samples of every operator of the registry, of which
-`samples` has all; the special cases of an operator are in separate lists.
+Tests that are not about one operator run CASES. A list for each subject has its special cases. SAMPLES has some of the
+samples of every operator of the registry, and `samples` returns all.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ _APART = {"dilations": (1, 3), "strides": (1, 2), "start_padding": (0, 1), "end_
 _CORNERS = {"strides": (2, 2), "start_padding": (1, 1)}
 _COUNTED = {"include_padding": True}
 
-# Computed with fractions; scales and zero points are those of the input, then of the output.
+# Results were computed with fractions. Parameters are scale and zero point of the input, then of the output.
 _QUANTIZED_EXAMPLES = [
     Case(
         f"quantized-{tag}",
@@ -307,7 +307,7 @@ _QUANTIZED_EXAMPLES = [
     )
 ]
 
-# Elements of two batch entries and channels, in their own planes; then repeated and wrong indices.
+# Indices within the planes of two batch entries and channels; repeated indices; indices beyond the output.
 _UNPOOLED_EXAMPLES = [
     Case(
         f"unpooled-{tag}",
@@ -654,7 +654,7 @@ REDUCED = [
     if types is not ARG_TYPES and (data_type in (FLOAT32, FLOAT16, INT32, UINT64) or name == "rows")
 ]
 
-# Rows in which an initial value would win that is not infinite, or +0; rows with NaN.
+# Rows in which a finite initial value, or +0, would win; rows with NaN.
 EXTREME_ROWS = [
     Case(
         f"{kind.__name__}-{function.name}-{fill.__name__}-{data_type.name}".lower().replace("_", "-"),
@@ -683,7 +683,7 @@ def _gradient(
     index_type: DataType | None = None,
     **arguments: Any,
 ) -> OperatorDesc:
-    """The gradient of a pooling over these sizes, with so many windows; None: as many as fit."""
+    """The gradient of a pooling of `sizes`, with `count` windows along each dimension; None: as many as fit."""
     pooled = MaxPooling2OperatorDesc.of(TensorDesc(data_type, sizes), **window, output_sizes=count)
     elements, windows = spaced(pooled.input_tensor, gap), spaced(pooled.output_tensor, gap)
     fields = {"input_tensor": elements, "input_gradient_tensor": windows, "output_gradient_tensor": elements}
@@ -711,7 +711,7 @@ _SUMMING = {
     "lp-2": (LpPooling1OperatorDesc, {"p": 2}),
     "lp-3": (LpPooling1OperatorDesc, {"p": 3}),
 }
-# Averages and norms: small windows and long ones, padded, dilated, overhanging, and written with gaps.
+# Averages and norms: small and long windows, padded, dilated, overhanging; outputs with gaps.
 SUMMED_WINDOWS = [
     Case(
         f"{name}-{tag}-{data_type.name}".lower(),
@@ -742,7 +742,8 @@ SUMMED_WINDOWS = [
     )
 ]
 
-# Quantized elements, by every kernel over windows, with 1 scale and zero point, or (C) one per channel.
+# Quantized elements, by every kernel over windows. Scales and zero points in order: 1 is a single one, C one for each
+# channel, - none.
 QUANTIZED = [
     Case(
         f"quantized-{number}-{data_type.name}".lower(),
@@ -776,7 +777,7 @@ QUANTIZED = [
     )
 ]
 
-# Gradients over the same kinds of windows; each tensor has gaps of `gap` elements after its rows and planes.
+# Gradients over similar windows; tensors have gaps of `gap` elements after their rows and planes.
 GRADIENTS = [
     Case(
         f"gradient-{name}-{tag}-{data_type.name}".lower(),
@@ -846,8 +847,8 @@ def _roi_cases() -> Iterator[Case]:
 
 ROIS = list(_roi_cases())
 
-# TOP_K: around the number of elements that an item sorts, and that a merge handles at a time; lines that are sorted as
-# a whole, and by groups, the last of which is not full; every type; layouts of all tensors; sorted and reversed lines.
+# TOP_K: lines with about as many elements as an item sorts, or a merge handles at a time; lines that are sorted as a
+# whole, or by groups, the last of which is not full; every type; layouts of all tensors; sorted and reversed lines.
 
 
 def _top_k_cases() -> Iterator[Case]:
@@ -1075,7 +1076,7 @@ POOLED_EDGES = [
     _pool_case("one-column", distinct, INT32, (1, 1, 200, 1), (7, 1), (3, 1)),
     _pool_case("stride-larger-than-window", distinct, INT32, (1, 2, 13, 17), (2, 2), (5, 4)),
     _pool_case("dilation-larger-than-output", distinct, INT32, (1, 2, 13, 17), (3, 2), None, None, None, (5, 11)),
-    # Window 0 contains only its second element, at an offset that the dilation carries over the padding.
+    # Window 0 begins in the padding; the dilation puts its second element into the input.
     _pool_case("dilation-over-padding", distinct, INT32, (1, 1, 4, 4), (2, 2), None, (3, 3), (3, 3), (3, 3)),
     _pool_case("ceil", distinct, INT32, (1, 2, 8, 9), (3, 2), (3, 4), ceil=True),
     _pool_case("ceil-padded", distinct, UINT8, (2, 1, 8, 9), (3, 3), (2, 2), (1, 1), (1, 0), ceil=True),
@@ -1083,8 +1084,8 @@ POOLED_EDGES = [
     _pool_case("no-indices-ceil", distinct, INT16, (1, 3, 7, 7), (2, 2), (3, 2), indices=None, ceil=True),
 ]
 
-# Small windows: rows of whole tiles and vectors or not, shared by windows or not, borders on all sides. Not in CASES:
-# with lowered limits these have thousands of dispatches.
+# Small windows: rows that are whole tiles or vectors, or not; rows that windows share, or not; borders on all sides.
+# Not in CASES, because with lowered limits these have thousands of dispatches.
 SMALL_WINDOWS = [
     _pool_case(
         f"small-window-{'x'.join(map(str, sizes[2:]))}-{tag}-{data_type.name.lower()}",
@@ -1125,10 +1126,10 @@ SMALL_WINDOWS = [
             ("3-d-dilation", (1, 1, 6, 7, 16), ((2, 3, 2), (1, 2, 1), (0, 2, 1), (1, 2, 1), (2, 2, 1))),
         )
     )
-    # Each window has its own pipeline: two or three types with each.
+    # Only two or three types for each window, because each needs another pipeline.
     if (i + j) % 3 == 0
 ]
-# Windows whose rows are read as vectors.
+# Windows whose rows are loaded as vectors.
 LONG_WINDOWS = [
     _pool_case(f"long-window-{tag}-{data_type.name.lower()}", ties, data_type, *args)
     for data_type in (UINT8, FLOAT16, FLOAT32, UINT64)
@@ -1142,8 +1143,8 @@ LONG_WINDOWS = [
     }.items()
 ]
 
-# Windows in separable passes: with tiles of all lengths, borders and overhanging ends, rows that are whole vectors or
-# share words, residue classes of a dilation, one dimension or three. The small ones fit a segment of lowered limits.
+# Windows in separable passes: tiles of all lengths, borders and overhanging ends, rows that are whole vectors or share
+# words, residue classes of a dilation, one dimension or three. Small ones fit in a segment of lowered limits.
 SEPARABLE = [
     _pool_case(
         f"separable-{tag}-{data_type.name}-{indices.name if indices else 'none'}".lower(),
@@ -1181,8 +1182,8 @@ SEPARABLE = [
     )
 ]
 
-# The same with gaps between planes, slabs or rows, as in views of larger tensors, or with shared rows, so that the rows
-# of windows are consecutive. Not in CASES, as SMALL_WINDOWS.
+# Separable passes over tensors with gaps between planes, slabs or rows, as in views of larger tensors, or with planes
+# or slabs that overlap in whole rows. Not in CASES, for the reason of SMALL_WINDOWS.
 SEPARABLE_STRIDED = [
     _pool_case(f"separable-{tag}", distinct, INT32, sizes, window, steps, input_strides=strides)
     for tag, sizes, window, steps, strides in (
@@ -1210,7 +1211,7 @@ POOLED_GAPS = [
     for data_type in WIDTHS
 ]
 
-# Windows that reach beyond 2^32, or nearly, with few elements in the input.
+# Windows that end near 2^32 or beyond, over few elements.
 FAR_WINDOWS = [
     Case(
         f"far-{tag}-{data_type.name}-{indices.name if indices else 'none'}".lower(),
@@ -1221,7 +1222,7 @@ FAR_WINDOWS = [
         (FLOAT32, UINT32, distinct),
         (UINT8, UINT64, distinct),
         (INT64, None, distinct),
-        # In windows that begin in the padding, no element wins over the initial index there.
+        # No element exceeds the initial value, so the initial index must not be one in the padding.
         (INT16, UINT32, least),
     )
     for tag, sizes, *window in (
@@ -1287,12 +1288,12 @@ EARLIER_POOLINGS = _earlier_descs()
 def _sample_cases() -> Iterator[Case]:
     """The samples of every operator of the registry, with types and options in turn."""
     for operator in OPERATORS:
-        tried = zip(
+        combinations = zip(
             operator.samples,
             itertools.cycle(operator.data_types),
             itertools.cycle(itertools.product(*operator.options.values())),
         )
-        for number, (sample, data_type, values) in enumerate(tried):
+        for number, (sample, data_type, values) in enumerate(combinations):
             desc = operator.on(sample, data_type, **dict(zip(operator.options, values, strict=True)))
             name = f"{operator.name}-sample-{number}".lower().replace(" ", "-")
             yield Case(name, desc, (any_bits,) * len(desc.inputs))
@@ -1313,14 +1314,14 @@ def samples(operators: Iterable[Operator] = OPERATORS) -> list[Case]:
 
 
 def fills_of(desc: OperatorDesc, flags: ExecutionFlags = ExecutionFlags.NONE) -> tuple[Fill, ...]:
-    """The kinds of values for an operator. Sums of small integers have no errors: no bound hides a missing element."""
+    """The fills for an operator. Sums of small integers are exact, so that no bound hides a missing element."""
     if not is_exact(desc, flags):
         return small, normal, few_extremes
     is_float = desc.inputs[0].data_type.numpy.kind == "f"
     return (special_without_nan, any_bits, few_nan) if is_float else (special, any_bits)
 
 
-# Sums, rounded once.
+# Sums that are rounded once.
 EXACT = [
     dataclasses.replace(case, id=f"exact-{case.id}", flags=ExecutionFlags.EXACT_SUMS)
     for case in (*REDUCED, *SUMMED_WINDOWS, *CUMULATIVE, *SAMPLES)
@@ -1336,7 +1337,7 @@ EXACT = [
     for data_type in (FLOAT32, FLOAT16)
 ]
 
-# Indices beyond 2^16, and beyond 2^24, the last integer before float32 has gaps. Not in CASES, as SMALL_WINDOWS.
+# Indices beyond 2^16, and beyond 2^24, where float32 lacks integers. Not in CASES, for the reason of SMALL_WINDOWS.
 LARGE_INDICES = [
     *(
         _arg_case(
@@ -1350,7 +1351,7 @@ LARGE_INDICES = [
 ]
 
 # Rows of few outputs, as the channels of an image (H, W, C), with so many elements that an output has several columns.
-# Not in CASES, as SMALL_WINDOWS.
+# Not in CASES, for the reason of SMALL_WINDOWS.
 FEW_OUTPUTS = [
     _arg_case(
         f"few-outputs-{data_type.name.lower()}-{direction.name.lower()}",
@@ -1401,7 +1402,7 @@ CASES = [
     *SAMPLES,
     *EXACT,
 ]
-# With those that have thousands of dispatches with lowered limits: what `dmlgpu verify --all` and `dmlgpu.testing` run.
+# CASES, and those with thousands of dispatches: what `dmlgpu verify --all` and `dmlgpu.testing` run.
 ALL_CASES = [*CASES, *SMALL_WINDOWS, *SEPARABLE_STRIDED, *LARGE_INDICES, *FEW_OUTPUTS]
 # CASES by operator.
 CASES_OF = {kind: [case for case in CASES if type(case.desc) is kind] for kind in map(type, (c.desc for c in CASES))}
@@ -1424,7 +1425,7 @@ UNDESCRIBED = [
             ("row", (1, 2, 0, 5), ((1, 1), (1, 1), (0, 0), (0, 0), (1, 1)), None),
         )
     ),
-    # Windows of two rows, one above and one below the only row. PyTorch 2.13's gradient of these writes elsewhere.
+    # Windows of two rows, one above and one below the only row. PyTorch 2.13 writes their gradient beyond the tensor.
     Undescribed(
         "padding-alone",
         "max_pooling_gradient",

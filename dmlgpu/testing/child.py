@@ -30,10 +30,10 @@ def write(file: BinaryIO, *parts: bytes) -> None:
 
 
 def main() -> None:
-    """Answers requests until there are no more. The first one has imports, and what begins every program."""
+    """Answers requests until there are no more. All programs share a namespace, so the first one may be imports."""
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in 0, 1:  # whatever the library prints, or closes
+    for descriptor in 0, 1:  # the library must not print into replies, nor close their pipe
         os.dup2(nowhere, descriptor)
     process, namespace = os.getpid(), dict[str, Any]()
     while (content := read(requests)) is not None:
@@ -63,8 +63,8 @@ def _results(namespace: dict[str, Any], program: str, to_numpy: str) -> list[Any
     result = eval(expression, namespace)
     if isinstance(result, str):
         return [np.frombuffer(result.encode(), np.uint8)]
-    several = result if isinstance(result, tuple | list) else (result,)
-    return [np.asarray(eval(to_numpy, namespace | {"result": entry}), order="C") for entry in several]
+    entries = result if isinstance(result, tuple | list) else (result,)
+    return [np.asarray(eval(to_numpy, namespace | {"result": entry}), order="C") for entry in entries]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dmlgpu.testing.outcomes import CRASHED, REFUSED, SAME, Outcome, outcome_of
 from dmlgpu.testing.reproducers import reproducer, smaller
 from dmlgpu.testing.trials import Trial
 
-# How often a reproducer is made smaller, at most.
+# Maximum number of attempts to make a reproducer smaller.
 _ATTEMPTS = 150
 _RULES = {
     "tie": "docs/semantics.md, decision 20 and Which element wins: the first of equal elements, or the last",
@@ -30,22 +30,24 @@ _RULES_OF_FUNCTIONS = {
 
 @dataclass
 class Difference:
-    """What several cases of a function have in common: how they differ, and what makes the oracle right."""
+    """A group of cases of one function, which differ in the same way from the oracle for the same reason."""
 
     function: str
     outcome: str
     wrong: bool
-    """False: the library's documents leave it open."""
+    """Whether the library is wrong; False: its documents leave the value open."""
     rule: str
+    """The rule of dmlgpu's documents."""
     document: str
+    """The document that decides whether the library is wrong."""
     text: str
-    """The difference of the reproducer."""
+    """How the result of the reproducer differs."""
     reproducer: str
     cases: list[str] = field(default_factory=list)
 
 
 def differences(child: Isolated, library: Library, outcomes: Iterable[tuple[Trial, Outcome]]) -> Iterator[Difference]:
-    """The outcomes that are not the same, without those that are refused."""
+    """Groups of outcomes, without those that are the same, and those that the library refuses."""
     groups: dict[tuple[str, str, bool, str], list[tuple[Trial, Outcome]]] = {}
     for trial, outcome in outcomes:
         if outcome.word not in (SAME, REFUSED):
@@ -109,7 +111,7 @@ def _rule(trial: Trial, word: str) -> str:
 def _reduced(child: Isolated, library: Library, trial: Trial, outcome: Outcome) -> tuple[Trial, Outcome]:
     """A smaller trial with the same outcome."""
     attempts = _ATTEMPTS
-    if outcome.word == CRASHED:  # each starts another process, and may last as long as it is allowed to
+    if outcome.word == CRASHED:  # each attempt starts another process, and may last until the timeout
         attempts = 0 if outcome.text.startswith("no answer") else 2
     judgement = _judgement(library, trial, outcome)
     candidates = smaller(trial)

@@ -54,13 +54,13 @@ def small(dtype: np.dtype[Any], count: int) -> Array:
 
 
 def negative(dtype: np.dtype[Any], count: int) -> Array:
-    """Negative values; in unsigned types only 0. Anything that counts as 0 would win."""
+    """Negative values, in unsigned types only 0: padding with 0 would win."""
     values = np.random.default_rng(count).integers(1, 100, count)
     return (-values if dtype.kind != "u" else values * 0).astype(dtype)
 
 
 def least(dtype: np.dtype[Any], count: int) -> Array:
-    """The least value of the type: nothing except an element may win over it."""
+    """The least value of the type: an initial value must not win."""
     return np.full(count, -np.inf if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
 
 
@@ -110,7 +110,7 @@ def special(dtype: np.dtype[Any], count: int) -> Array:
 
 
 def special_without_nan(dtype: np.dtype[Any], count: int) -> Array:
-    """As `special`, so that other values than NaN win."""
+    """As `special`, without NaN, because NaN wins wherever it is."""
     values = special_values(dtype)
     words = values[values == values].view(f"u{dtype.itemsize}")
     return np.random.default_rng(count).choice(words, count).view(dtype)

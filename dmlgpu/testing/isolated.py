@@ -1,4 +1,4 @@
-"""A library in a child process, which is started again after it has crashed or hangs."""
+"""A library in a child process, which is started again after a crash or a timeout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dmlgpu.descriptors.tensor import Array
 from dmlgpu.testing.child import read, write
 
 _CHILD = Path(__file__).with_name("child.py")
-# A large library may take as long to import.
+# Maximum seconds of the imports; a large library needs minutes on a slow machine.
 _SECONDS_OF_IMPORTS = 300.0
 
 
@@ -32,7 +32,7 @@ class RefusedError(Exception):
 
 
 class CrashedError(Exception):
-    """The process of the library ended, or did not answer in time; the message tells which."""
+    """The process of the library ended, or did not answer in time; the message tells how."""
 
 
 class Isolated:
@@ -41,8 +41,8 @@ class Isolated:
     Args:
         imports: the statements that every child runs first.
         to_numpy: an expression that makes an array of `result`.
-        folders: where modules are, before those of this process.
-        seconds: how long a program may take.
+        folders: folders of modules, searched before those of this process.
+        seconds: maximum duration of a program.
     """
 
     def __init__(self, imports: str, to_numpy: str, seconds: float, folders: Sequence[str] = ()) -> None:
@@ -63,7 +63,7 @@ class Isolated:
 
         Args:
             program: its text.
-            arrays: by the names that the program has for them; the child's copies have the same strides.
+            arrays: its variables, by name; the child's copies have the same strides.
 
         Raises:
             RefusedError: the program raised an exception.
@@ -75,7 +75,7 @@ class Isolated:
 
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        # A session of its own: Ctrl-C is for this process alone, and what the child starts ends with it.
+        # In a separate session, Ctrl-C does not reach the child, and processes that the child starts end with it.
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(_CHILD)],
             stdin=subprocess.PIPE,
@@ -118,7 +118,7 @@ class Isolated:
     def _reply(self, process: subprocess.Popen[bytes], seconds: float) -> bytes:
         deadline = time.monotonic() + seconds
         while True:
-            # A process that the child has started may keep the pipe open: look at the child, too.
+            # A process that the child has started may keep the pipe open after the child has ended.
             ended = process.poll() is not None
             with contextlib.suppress(queue.Empty):
                 content = self._replies.get(timeout=0.1)
@@ -131,7 +131,7 @@ class Isolated:
         raise CrashedError(end if ended else f"no answer in {seconds:g} s")
 
     def _end(self, patience: float = 0) -> str:
-        """Ends the child after so many seconds. Returns how it ended before."""
+        """Ends the child, unless it ends within `patience` seconds. Returns a text about its end."""
         process, self._process = self._process, None
         if process is None:
             return ""
@@ -146,11 +146,11 @@ class Isolated:
         with self._errors as errors:
             errors.seek(0)
             lines = errors.read().decode(errors="replace").strip().splitlines()
-        said = f": {lines[-1][:200]}" if lines and code else ""
+        last_line = f": {lines[-1][:200]}" if lines and code else ""
         if code is not None and code < 0:
             with contextlib.suppress(ValueError):
-                return f"ended by {signal.Signals(-code).name}{said}"
-        return f"exited with {code}{said}"
+                return f"ended by {signal.Signals(-code).name}{last_line}"
+        return f"exited with {code}{last_line}"
 
 
 def _read_all(file: Any, replies: queue.SimpleQueue[bytes | None]) -> None:
@@ -161,6 +161,6 @@ def _read_all(file: Any, replies: queue.SimpleQueue[bytes | None]) -> None:
 
 
 def buffer_of(x: Array) -> Array:
-    """All elements from the first to the last one in memory; strides are not negative."""
-    reach = sum((size - 1) * stride for size, stride in zip(x.shape, x.strides, strict=True)) // x.itemsize + 1
-    return np.lib.stride_tricks.as_strided(x, (reach if x.size else 0,), (x.itemsize,), writeable=False)
+    """A packed view of the memory from the first to the last element of an array without negative strides."""
+    count = sum((size - 1) * stride for size, stride in zip(x.shape, x.strides, strict=True)) // x.itemsize + 1
+    return np.lib.stride_tricks.as_strided(x, (count if x.size else 0,), (x.itemsize,), writeable=False)

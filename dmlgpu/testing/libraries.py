@@ -1,4 +1,4 @@
-"""Libraries under test: each describes a call as the text of a program, which runs and is shown as a reproducer."""
+"""Libraries under test: a class for each writes a call as the text of a program, which also serves as a reproducer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from dmlgpu.descriptors.tensor import Array
 from dmlgpu.errors import extra, shown
 
-# What documents say, by function and outcome.
+# Quotations of documents, by function and outcome.
 Rules = Mapping[tuple[str, str], str]
 
 
@@ -43,7 +43,7 @@ class Window:
 
 
 class Library:
-    """A library without functions: a base class.
+    """Base class: a library without functions.
 
     Each method returns the text of a program, whose last line is an expression for the result or a tuple of results;
     None: the library cannot express the call. The input is `x`. Reduced axes may have size 1 in the result, or be
@@ -63,9 +63,10 @@ class Library:
     plane_indices = False
     """Whether indices of pooling count within a plane (H, W), not in the whole tensor."""
     promises: ClassVar[Rules] = {}
-    """Quotations of documents that make the oracle's value right, by function and outcome."""
+    """Quotations that make the oracle's value right."""
     disclaimers: ClassVar[Rules] = {}
-    """Those that leave the value open. For all functions (""), about NaN, and subnormals and infinities of inputs."""
+    """Quotations that leave the value open. The function "" stands for all, with the outcome "NaN", or "subnormals" or
+    "infinities" in inputs."""
 
     def reduce(self, function: str, x: Array, axes: tuple[int, ...], *, last: bool) -> str | None:
         """A reduction over axes.
@@ -112,11 +113,11 @@ class Library:
         """An expression for an array of the library.
 
         Args:
-            values: a list; with strides, of the buffer; None: zeros.
+            values: the text of a list of the elements; with strides, of all elements in memory; None: zeros.
             dtype: NumPy's name of the type.
             sizes: of the array.
             strides: in elements; None: packed.
-            bits: the type of integers that `values` has for the bits of floats; empty: it has the floats.
+            bits: the type of integers whose bits are those of floats, if `values` has these; empty: it has elements.
         """
         array = f"np.array({values}, np.{bits or dtype}){f'.view(np.{dtype})' if bits else ''}"
         if values is None:
@@ -132,7 +133,7 @@ _FIRST = "the indices corresponding to the first occurrence are returned"
 
 
 class Numpy(Library):
-    """NumPy, or what has its functions."""
+    """NumPy, and base class of libraries with the same functions."""
 
     promises: ClassVar[Rules] = {
         **{(name, "tie"): f'numpy.{name}: "{_FIRST}"' for name in ("argmax", "argmin")},
@@ -261,7 +262,7 @@ class Torch(Library):
             return None
         if function == "lp":
             if any(window.start_padding) or (window.p % 2 and x.dtype.kind == "f" and (x < 0).any()):
-                return None  # PyTorch's norms are of powers with their sign
+                return None  # PyTorch sums powers with their signs, not of absolute values
             return (
                 f"torch.nn.functional.lp_pool{rank}d(x, {window.p}, {window.size}, {window.strides}, "
                 f"ceil_mode={window.ceil})"
@@ -333,7 +334,7 @@ _ONNX_NAMES = {
     "log_sum": "ReduceLogSum", "log_sum_exp": "ReduceLogSumExp", "max": "ReduceMax", "min": "ReduceMin",
     "multiply": "ReduceProd", "sum": "ReduceSum", "sum_square": "ReduceSumSquare",
 }  # fmt: skip
-# The first opset in which AveragePool has dilations; the others are of the first with the operator.
+# The first opset in which AveragePool has dilations, and the first ones with operators that it lacks.
 _OPSET = "", 19
 _OPSETS = {"CumProd": ("", 26), "QLinearAveragePool": ("com.microsoft", 1)}
 
@@ -369,7 +370,7 @@ class Onnxruntime(Library):
         results: int = 1,
         **attributes: Any,
     ) -> str:
-        """A program that runs a node on inputs, some of which may be left out, and then constants."""
+        """A program that runs one node; its inputs, of which None are left out, precede its constants."""
         helper, constants, (domain, opset) = self._onnx.helper, constants or {}, _OPSETS.get(operator, _OPSET)
         present = {name: x for name, x in inputs.items() if x is not None}
         types = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in {**present, **constants}.items()}
@@ -387,9 +388,9 @@ class Onnxruntime(Library):
         content = helper.make_model(graph, opset_imports=opsets, ir_version=version).SerializeToString().hex()
         fields = {**attributes, **{name: x.tolist() for name, x in constants.items()}}
         text = ", ".join(f"{name}={value}" for name, value in fields.items())
-        of = f"{operator}({text}) of {domain or 'opset'} {opset}"
+        comment = f"{operator}({text}) of {domain or 'opset'} {opset}"
         feeds = ", ".join(f"{name!r}: {name}" for name in present)
-        return f"model = bytes.fromhex({content!r})  # {of}\n{self._session}.run(None, {{{feeds}}})"
+        return f"model = bytes.fromhex({content!r})  # {comment}\n{self._session}.run(None, {{{feeds}}})"
 
     def reduce(self, function: str, x: Array, axes: tuple[int, ...], *, last: bool) -> str | None:
         if function in ("argmax", "argmin"):
@@ -489,7 +490,7 @@ def library_of(name: str) -> Library:
 
 
 def _library_in(path: str) -> Library:
-    """An object of the class of `Library` that a file defines."""
+    """An instance of the subclass of `Library` that a file defines."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None
     assert spec.loader is not None

@@ -18,10 +18,10 @@ from dmlgpu.testing.libraries import Library
 from dmlgpu.testing.trials import Trial, arguments, subnormal, trial_of
 
 SAME, REFUSED, CRASHED = "same", "refused", "crashed"
-# The worst first: it is the outcome of a case with several differences.
+# From the worst to the mildest: a case with several differences has the worst outcome.
 DIFFERENCES = ("value", "NaN", "tie", "sign of zero", "rounding")
 OUTCOMES = (SAME, *DIFFERENCES, REFUSED, CRASHED)
-# What a result is, the elements of it, and whether no document can make either value right.
+# An outcome, the elements of a result that have it, and `Outcome.is_open`.
 _Mask = tuple[str, Array, bool]
 
 
@@ -31,9 +31,9 @@ class Outcome(NamedTuple):
     word: str
     """One of OUTCOMES."""
     text: str = ""
-    """What differs, or what the library said."""
+    """The first difference, or the library's message."""
     is_open: bool = False
-    """Whether no document can make either value right: of two zeros, or beyond the range of integers."""
+    """Whether no document can decide which value is right: of two zeros, or beyond the range of integers."""
 
 
 def outcome_of(trial: Trial, library: Library, child: Isolated) -> Outcome | None:
@@ -92,11 +92,12 @@ def _outcome_of(trial: Trial, i: int, result: Array, library: Library) -> Outcom
         if library.plane_indices and isinstance(desc, dmlgpu.MaxPooling2OperatorDesc):
             planes = np.arange(np.prod(right.shape[:2])).reshape(*right.shape[:2], *(1,) * (right.ndim - 2))
             result = result + planes * int(np.prod(desc.input_tensor.sizes[2:]))
-        masks = _of_indices(trial, result.astype(np.int64), right.astype(np.int64))
+        masks = _masks_of_indices(trial, result.astype(np.int64), right.astype(np.int64))
     elif result.dtype != right.dtype:
         return Outcome("value", f"a result of {result.dtype} instead of {right.dtype}")
     else:
-        masks = _of_floats(trial, i, result, right) if right.dtype.kind == "f" else _of_integers(trial, result, right)
+        is_float = right.dtype.kind == "f"
+        masks = _masks_of_floats(trial, i, result, right) if is_float else _masks_of_integers(trial, result, right)
     for word, mask, is_open in masks:
         if mask.any():
             at = tuple(int(n) for n in np.unravel_index(int(mask.argmax()), mask.shape))
@@ -104,22 +105,22 @@ def _outcome_of(trial: Trial, i: int, result: Array, library: Library) -> Outcom
     return Outcome(SAME)
 
 
-def _of_integers(trial: Trial, result: Array, right: Array) -> list[_Mask]:
+def _masks_of_integers(trial: Trial, result: Array, right: Array) -> list[_Mask]:
     wrong = result != right
     if isinstance(trial.desc, dmlgpu.QuantizedLinearAveragePoolingOperatorDesc):
         near = np.abs(result.astype(np.int64) - right) <= 1
         return [("value", wrong & ~near, False), ("rounding", wrong, False)]
-    # Which sums and products may leave the range of their type.
-    x, most = np.abs(trial.inputs["x"].astype(np.float64)), float(np.iinfo(right.dtype).max)
+    # Sums and products that may leave the range of their type.
+    x, greatest = np.abs(trial.inputs["x"].astype(np.float64)), float(np.iinfo(right.dtype).max)
     if _is_product(trial):
-        x, most = np.log2(np.maximum(x, 1)), np.log2(most)
-    beyond = _totals(trial, x ** (2 if trial.function == "sum square" else 1)) > most
+        x, greatest = np.log2(np.maximum(x, 1)), np.log2(greatest)
+    beyond = _totals(trial, x ** (2 if trial.function == "sum square" else 1)) > greatest
     if not trial.function.startswith(("sum", "l1", "multiply", "cumulative")):
         beyond[...] = False
     return [("value", wrong & ~beyond, False), ("value", wrong & beyond, True)]
 
 
-def _of_floats(trial: Trial, i: int, result: Array, right: Array) -> list[_Mask]:
+def _masks_of_floats(trial: Trial, i: int, result: Array, right: Array) -> list[_Mask]:
     assert trial.desc is not None
     with np.errstate(all="ignore"):
         bound = bounds(trial.desc, *arguments(trial.desc, trial.inputs))[i]
@@ -132,7 +133,8 @@ def _of_floats(trial: Trial, i: int, result: Array, right: Array) -> list[_Mask]
     zeros, both = wrong & (result == 0) & (right == 0), _has_both_zeros(trial)
     rounding = wrong & (_rounds(trial, result, right, bound) if bound is not None else False)
     wrong &= ~rounding
-    word = _of_gradient(trial, result, right) if isinstance(trial.desc, dmlgpu.MaxPoolingGradOperatorDesc) else "value"
+    is_gradient = isinstance(trial.desc, dmlgpu.MaxPoolingGradOperatorDesc)
+    word = _outcome_of_gradient(trial, result, right) if is_gradient else "value"
     return [
         (word, wrong & ~nan & ~zeros, False),
         ("NaN", wrong & nan, False),
@@ -142,17 +144,17 @@ def _of_floats(trial: Trial, i: int, result: Array, right: Array) -> list[_Mask]
     ]
 
 
-def _of_gradient(trial: Trial, result: Array, right: Array) -> str:
-    """A gradient at another element of equal ones has the same sum in its plane."""
+def _outcome_of_gradient(trial: Trial, result: Array, right: Array) -> str:
+    """A tie if the gradients of each plane have the right sum, at other elements."""
     if any(np.isnan(y).any() for y in trial.inputs.values()):
         return "NaN"
     axes = tuple(range(2, right.ndim))
-    moved, stayed = (np.asarray(y, np.float64).sum(axes) for y in (result, right))
-    return "tie" if np.allclose(moved, stayed, rtol=1e-3) else "value"
+    sums, right_sums = (np.asarray(y, np.float64).sum(axes) for y in (result, right))
+    return "tie" if np.allclose(sums, right_sums, rtol=1e-3) else "value"
 
 
 def _rounds(trial: Trial, result: Array, right: Array, bound: Array) -> Array:
-    """Which values plain sums or products in the result's own type may have, in any order."""
+    """For each value whether uncompensated sums or products of the result's type, in any order, may have it."""
     desc, x, info = trial.desc, trial.inputs["x"], np.finfo(right.dtype)
     assert desc is not None
     terms = max(4, -(-x.size // right.size))
@@ -162,19 +164,19 @@ def _rounds(trial: Trial, result: Array, right: Array, bound: Array) -> Array:
         terms = int(np.prod(desc.window_size)) * getattr(desc, "p", 1)
     with np.errstate(all="ignore"):
         near: Array = np.abs(result.astype(np.float64) - right) <= bound * terms * max(1, float(info.eps) / U)
-        # Where a partial result leaves the range of the type, the order of terms decides what follows.
+        # If a partial result leaves the range of the type, the final one depends on the order.
         x = np.abs(arguments(desc, trial.inputs)[0].astype(np.float64))
-        usual = np.where(np.isfinite(x) & (x > 0), x, np.nan)
+        magnitudes = np.where(np.isfinite(x) & (x > 0), x, np.nan)
         if _is_product(trial):
-            logs = np.nan_to_num(np.log2(usual))
+            logs = np.nan_to_num(np.log2(magnitudes))
             highest, lowest = _totals(trial, np.maximum(logs, 0)), _totals(trial, np.minimum(logs, 0))
             return near | (highest >= info.maxexp) | (lowest <= info.minexp)
         power = 2 if trial.function in ("l2", "sum square") else getattr(desc, "p", 1)
-        largest = _totals(trial, np.nan_to_num(usual) ** power) > float(info.max)
+        largest = _totals(trial, np.nan_to_num(magnitudes) ** power) > float(info.max)
     return near | (largest & ~np.isfinite(result))
 
 
-def _of_indices(trial: Trial, result: Array, right: Array) -> list[_Mask]:
+def _masks_of_indices(trial: Trial, result: Array, right: Array) -> list[_Mask]:
     wrong = result != right
     if not wrong.any():
         return []
@@ -201,7 +203,7 @@ def _is_product(trial: Trial) -> bool:
 
 
 def _depends(trial: Trial, mask: Array) -> Array:
-    """For each output whether it depends on any of the input's elements in a mask, or may depend on one."""
+    """For each output whether it may depend on one of the input's elements in a mask."""
     if isinstance(trial.desc, dmlgpu.MaxPooling2OperatorDesc | dmlgpu.RoiPoolingOperatorDesc):
         inputs = {**trial.inputs, "x": mask.astype(trial.inputs["x"].dtype)}
         return np.asarray(dmlgpu.reference(trial.desc, *arguments(trial.desc, inputs))[0] > 0)
@@ -209,13 +211,13 @@ def _depends(trial: Trial, mask: Array) -> Array:
 
 
 def _has_both_zeros(trial: Trial) -> Array:
-    """Which outputs depend on zeros of both signs."""
+    """For each output whether it may depend on zeros of both signs."""
     x = trial.inputs["x"]
     return _depends(trial, (x == 0) & np.signbit(x)) & _depends(trial, (x == 0) & ~np.signbit(x))
 
 
 def _totals(trial: Trial, x: Array) -> Array:
-    """For each output the sum of the elements that it depends on, or of more."""
+    """For each output the sum of the elements that it depends on, and perhaps of others."""
     assert trial.expected is not None
     desc, sizes = trial.desc, trial.expected[0].shape
     totals = x.sum()
@@ -227,7 +229,7 @@ def _totals(trial: Trial, x: Array) -> Array:
 
 
 def _elements_at(trial: Trial, indices: Array, right: Array) -> tuple[Array, Array, Array]:
-    """Which indices are of elements that an output depends on; these elements, and those that are right."""
+    """Whether each index is of an element that its output depends on; these elements; and the right elements."""
     desc, x = trial.desc, trial.inputs["x"]
     if isinstance(desc, dmlgpu.TopK1OperatorDesc):
         inside = (indices >= 0) & (indices < x.shape[desc.axis])

@@ -16,12 +16,12 @@ from dmlgpu.testing.libraries import Library
 from dmlgpu.testing.outcomes import Outcome
 from dmlgpu.testing.trials import Trial, subnormal, trial_of
 
-# Elements of an input that a reproducer shows, and characters of right values.
+# Maximum numbers of elements that a reproducer shows, and of characters of the right values.
 _MOST_SHOWN, _MOST_RIGHT = 1000, 200
 
 
 def reproducer(trial: Trial, outcome: Outcome, library: Library) -> str:
-    """The program, with the right values or what differs in a comment at its end."""
+    """The program; a comment at its end shows the right values, or if these are long, the first difference."""
     if sum(x.size for x in trial.inputs.values()) > _MOST_SHOWN:
         return f"# {trial.id}: its input is too large to print; run with -k {trial.id}"
     right = _right(trial, library)
@@ -37,7 +37,7 @@ def lines(trial: Trial, library: Library) -> list[str]:
     for name, x in trial.inputs.items():
         strides = None if x.flags.c_contiguous else [stride // x.itemsize for stride in x.strides]
         buffer, kind = x if strides is None else buffer_of(x), ""
-        # Signs and payloads of NaN, which a list of floats loses.
+        # As integers, because a list of floats loses signs and payloads of NaN.
         if x.dtype.kind == "f" and (bits(x[np.isnan(x)]) != bits(x.dtype.type(np.nan))).any():
             kind = f"int{8 * x.itemsize}"
         is_zero = x.size == 0 or (x.size > 8 and not bits(buffer).any())
@@ -82,17 +82,17 @@ def smaller(trial: Trial) -> Iterator[Trial]:
 
 
 def _simplified(x: Array) -> list[Array]:
-    """Arrays with NaN without a sign and a payload; the first with ranks in place of values that are not special."""
+    """Copies in which NaN have no sign and no payload; in the first, ranks replace values that are not special."""
     if x.dtype.kind == "f":
         plain = np.where(np.isnan(x), x.dtype.type(np.nan), x)
-        usual = np.isfinite(x) & (x != 0) & ~subnormal(x)
+        is_usual = np.isfinite(x) & (x != 0) & ~subnormal(x)
     else:
         info = np.iinfo(x.dtype)
-        plain, usual = x, (x != info.min) & (x != info.max) & (x != 0)
-    values = plain[usual].astype(np.float64)
+        plain, is_usual = x, (x != info.min) & (x != info.max) & (x != 0)
+    values = plain[is_usual].astype(np.float64)
     _, ranks = np.unique(np.abs(values), return_inverse=True)
     ranked = plain.copy()
-    ranked[usual] = (np.sign(values) * (ranks + 1)).astype(x.dtype)
+    ranked[is_usual] = (np.sign(values) * (ranks + 1)).astype(x.dtype)
     return [y for y in (ranked, plain) if (bits(y) != bits(x)).any()]
 
 
@@ -102,7 +102,7 @@ def _resized(trial: Trial, inputs: dict[str, Array]) -> Trial:
     Raises:
         dmlgpu.DescriptorError: the operator has no such inputs.
     """
-    desc = _of_sizes(trial.desc, inputs)
+    desc = _desc_of(trial.desc, inputs)
     if "gradient" in inputs:
         sizes = desc.input_gradient_tensor.sizes
         gradient = inputs["gradient"][tuple(map(slice, sizes))]
@@ -112,8 +112,8 @@ def _resized(trial: Trial, inputs: dict[str, Array]) -> Trial:
     return trial_of(trial.id, desc, lambda: inputs)
 
 
-def _of_sizes(desc: Any, inputs: dict[str, Array]) -> Any:
-    """The same operator on other inputs."""
+def _desc_of(desc: Any, inputs: dict[str, Array]) -> Any:
+    """The descriptor of the same operator on other inputs."""
     kind, x = type(desc), inputs["x"]
     source = dmlgpu.TensorDesc.of(np.ascontiguousarray(x))
     values = {field.name: getattr(desc, field.name) for field in fields(desc)}
@@ -131,8 +131,8 @@ def _of_sizes(desc: Any, inputs: dict[str, Array]) -> Any:
             options["roi_tensor"] = inputs["rois"][None, None]
         case dmlgpu.MaxPooling2OperatorDesc() if desc.output_indices_tensor:
             options["indices_data_type"] = dmlgpu.DataType.UINT64
-    made = kind.of(input_tensor=source, **options)
-    if any(line.output_size > line.fitting for line in getattr(desc, "windows", ())):
-        counts = [line.fitting + bool((line.padded - line.extent) % line.stride) for line in made.windows]
-        made = kind.of(input_tensor=source, **options, output_sizes=counts)
-    return made
+    new = kind.of(input_tensor=source, **options)
+    if any(window.output_size > window.fitting for window in getattr(desc, "windows", ())):
+        counts = [window.fitting + bool((window.padded - window.extent) % window.stride) for window in new.windows]
+        new = kind.of(input_tensor=source, **options, output_sizes=counts)
+    return new

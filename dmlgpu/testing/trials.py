@@ -1,4 +1,4 @@
-"""Cases as calls of a library: the text of the call, its inputs, the oracle's results, and its kinds of values."""
+"""Cases as calls of a library: the text of the call, its inputs, the oracle's results, and kinds of values."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ KINDS = (
     *("ties", "NaN", "-0", "subnormals", "infinities", "empty", "ceiling mode", "padding", "dilation"),
     *("large indices", "non-contiguous", "none of these"),
 )
-# More elements than a library should have to allocate for padding.
+# Maximum number of elements, with padding, of an input: a library may allocate them all.
 _MOST_PADDED = 1 << 24
-# What programs have in place of the tensors of descriptors.
+# Names in programs of the tensors of descriptors.
 _NAMES = {
     "input_tensor": "x",
     "input_gradient_tensor": "gradient",
@@ -36,7 +36,7 @@ _NAMES = {
     "output_scale_tensor": "y_scale",
     "output_zero_point_tensor": "y_zero_point",
 }
-# The text of a call by the library and the inputs; None: the library cannot express it.
+# Returns the text of a call from the library and the inputs; None: the library cannot express it.
 Expression = Callable[..., str | None]
 
 
@@ -64,14 +64,14 @@ class Trial:
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """Which of KINDS its inputs, its window and its result are."""
+        """Those of KINDS that describe its inputs, its window or its result."""
         return _kinds_of(self)
 
     def program(self, library: Library) -> str | None:
         """The program that makes the call; None: the library cannot express it.
 
         Raises:
-            LibraryError: the description of the library raised an exception.
+            LibraryError: a method of the library's class raised an exception.
         """
         try:
             text = self.expression(library, **self.inputs)
@@ -94,7 +94,7 @@ def trials(cases: Iterable[Case], others: Iterable[Undescribed]) -> Iterator[Tri
 
 
 def _inputs(desc: dmlgpu.OperatorDesc, case: Case) -> Mapping[str, Array]:
-    """The inputs of a case as libraries take them."""
+    """The inputs of a case, in the types and shapes that libraries expect."""
     inputs = {_NAMES[field]: y for field, y in zip(desc.input_fields, case.inputs(), strict=True)}
     for name, x in inputs.items():
         if name == "indices":
@@ -116,7 +116,7 @@ def trial_of(id: str, desc: dmlgpu.OperatorDesc, make: Callable[[], Mapping[str,
 
 
 def arguments(desc: dmlgpu.OperatorDesc, inputs: Mapping[str, Array]) -> list[Array]:
-    """The inputs as the oracle takes them."""
+    """The inputs in the types and shapes of the descriptor."""
     arrays = [inputs[_NAMES[field]] for field in desc.input_fields]
     return [
         y.astype(tensor.data_type.numpy, copy=False).reshape(tensor.sizes)
@@ -176,7 +176,7 @@ def _call(desc: dmlgpu.OperatorDesc) -> tuple[str, Expression] | None:
 def _window(desc: Any) -> Window | None:
     """The window of a pooling; None: the number of windows is rounded down in one dimension and up in another."""
     windows = getattr(desc, "windows", ())
-    counts = [(line.output_size - line.fitting, bool((line.padded - line.extent) % line.stride)) for line in windows]
+    counts = [(w.output_size - w.fitting, bool((w.padded - w.extent) % w.stride)) for w in windows]
     ceil = any(added for added, _ in counts)
     if not windows or (ceil and any(added != has_remainder for added, has_remainder in counts)):
         return None
@@ -200,7 +200,7 @@ def _undescribed(call: Undescribed) -> Trial:
             return library.reduce(call.function, x, call.axes, last=False)
         if gradient is None:
             return library.pool("max", x, Window(*call.window), indices=False)
-        # Many times: a write outside of memory seldom ends a process at once.
+        # Repeated, because a single write outside of memory seldom ends the process.
         text = library.pool_grad("max", x, Window(*call.window))
         return text and f"[{text} for _ in range(200)][0]"
 
@@ -245,7 +245,7 @@ def _has_ties(desc: dmlgpu.OperatorDesc, x: Array) -> bool:
             output_sizes=getattr(desc, desc.windows_field).sizes,
             indices_data_type=dmlgpu.DataType.UINT64,
         )
-        # With ranks that let the first, and then the last of equal elements win.
+        # Distinct ranks in place of elements: the first of equal ones wins, then the last.
         _, ranks = np.unique(x, return_inverse=True)
         ranks, places = ranks.reshape(x.shape) * x.size, np.arange(x.size).reshape(x.shape)
         first, last = (dmlgpu.reference(pooling, y)[1] for y in (ranks - places, ranks + places))
