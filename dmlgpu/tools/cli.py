@@ -96,8 +96,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         options = {option for command in commands.values() for option in command._option_string_actions}
         nearest = _nearest(first, options)
         owners = [name for name, command in commands.items() if nearest in command._option_string_actions]
-        of = f"{nearest} of {', '.join(owners)}" if nearest else ""
-        parser.error(f"put a command before {first}{_hint(of)}")
+        meant = f"{nearest} of {', '.join(owners)}" if nearest else ""
+        parser.error(f"put a command before {first}{_hint(meant)}")
     if first and not first.startswith("-") and first not in commands:
         hint = _hint(_nearest(first, commands))
         parser.error(f"there is no command {first!r}; commands are {', '.join(commands)}{hint}")
@@ -111,13 +111,13 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
             command.error(
                 f"there is no option {unknown[0]}{_hint(_nearest(unknown[0], command._option_string_actions))}"
             )
-        how = _as_operator(args.model, *unknown) if args.command == "profile" and args.model else ""
-        command.error(how or f"unexpected argument {unknown[0]!r} (put options last)")
+        advice = _advice_for_operator(args.model, *unknown) if args.command == "profile" and args.model else ""
+        command.error(advice or f"unexpected argument {unknown[0]!r} (put options last)")
     return args
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that is most similar; empty if none is."""
+    """The known word that is most similar; empty if none is similar."""
     return next(iter(get_close_matches(word.partition("=")[0], sorted(known), 1)), "")
 
 
@@ -529,7 +529,7 @@ def _verify_order(args: argparse.Namespace) -> int:
             minutes = (time.perf_counter() - start) / 60
             table.add_row(data_type.name, f"{1 << data_type.bits:,}", f"{minutes:.1f}")
     console.print(table)
-    console.print("The operators choose the right one of all neighbours: they order all bit patterns correctly.")
+    console.print("The operators choose correctly between all neighbours, so they order all bit patterns correctly.")
     return 0
 
 
@@ -568,8 +568,8 @@ def _explain(args: argparse.Namespace) -> int:
     return 0
 
 
-def _as_operator(model: str, *words: str) -> str:
-    """Advice for an operator's name in place of a model file, followed by `words`; "" if `model` is none."""
+def _advice_for_operator(model: str, *words: str) -> str:
+    """Advice if `model` is an operator's name, not a file, and `words` are the arguments after it; "" if it is not."""
     if model.upper() not in DESCRIPTORS or os.path.exists(model):
         return ""
     call = " ".join(words) or "TYPE SIZES NAME=VALUE, as in --op argmax float32 4096,1024 axis=1"
@@ -585,8 +585,8 @@ def _profile(args: argparse.Namespace) -> int:
 
     if (args.model is None) == (args.op is None):
         return fail("dmlgpu", "profile: give either a model file or --op; see dmlgpu profile --help")
-    if args.model is not None and (how := _as_operator(args.model)):
-        return fail("dmlgpu", f"profile: {how}")
+    if args.model is not None and (advice := _advice_for_operator(args.model)):
+        return fail("dmlgpu", f"profile: {advice}")
     call = _calls_of_model(args.model) if args.op is None else _calls_of_operator(args.op)
     console = open_console(_COLUMNS)
 
@@ -624,7 +624,7 @@ def _calls_of_model(path: str) -> Callable[[Device], object]:
 
 
 def _calls_of_operator(words: Sequence[str]) -> Callable[[Device], object]:
-    """A function that calls an operator with arrays, the same in every run; its first call creates both."""
+    """A function that calls an operator with the same arrays in every run; its first call creates them."""
     from dmlgpu.registry import inputs_of
     from dmlgpu.testing import fills
     from dmlgpu.tools import explain
@@ -633,9 +633,8 @@ def _calls_of_operator(words: Sequence[str]) -> Callable[[Device], object]:
 
     @cache
     def inputs() -> tuple[Array, ...]:
-        kinds = {"f": fills.normal}
         return inputs_of(
-            desc, lambda tensor: fills.arranged(tensor, kinds.get(tensor.data_type.numpy.kind, fills.any_bits))
+            desc, lambda tensor: fills.arranged(tensor, fills.normal if tensor.data_type.is_float else fills.any_bits)
         )
 
     return lambda device: device.compile(desc)(*inputs())
@@ -695,13 +694,13 @@ def _stream(args: argparse.Namespace) -> int:
         out = tuple(outputs) if len(outputs) > 1 else next(iter(outputs), None)
         try:
             results = function(chunks, **arguments, device=device, out=out)
-        except TypeError as error:  # it does not take the type of x
+        except TypeError as error:  # the function refuses the type of x
             raise DescriptorError(str(error)) from None
         seconds = time.perf_counter() - start
-        several = results if isinstance(results, tuple) else (results,)
-        names = args.output or [None] * len(several)
-        lines = [f"{name}: {y.dtype} {y.shape}" if name else str(y) for name, y in zip(names, several, strict=True)]
-        del results, several  # Windows cannot rename a mapped file
+        arrays = results if isinstance(results, tuple) else (results,)
+        names = args.output or [None] * len(arrays)
+        lines = [f"{name}: {y.dtype} {y.shape}" if name else str(y) for name, y in zip(names, arrays, strict=True)]
+        del results, arrays  # Windows cannot rename a mapped file
     print(*lines, f"read {_bytes(x.nbytes)} in {seconds:.1f} s", sep="\n")
     return 0
 
@@ -710,18 +709,18 @@ def _check_outputs(args: argparse.Namespace) -> None:
     """Raises a DescriptorError, before anything is computed, if a result cannot be written to its file."""
     paths = set()
     for output in args.output or ():
-        where = f"--output: {shown(output)}"
+        prefix = f"--output: {shown(output)}"
         path = os.path.join(os.path.realpath(os.path.dirname(output)), os.path.basename(output))
         if not output.lower().endswith(".npy"):
-            raise DescriptorError(f"{where} is not allowed; allowed are .npy files")
+            raise DescriptorError(f"{prefix} is not allowed; allowed are .npy files")
         if path in paths:
-            raise DescriptorError(f"{where} is given twice; each result needs a file of its own")
+            raise DescriptorError(f"{prefix} is given twice; each result needs a file of its own")
         if os.path.exists(path) and os.path.samefile(path, args.file):
-            raise DescriptorError(f"{where} is the input file; give another one")
+            raise DescriptorError(f"{prefix} is the input file; give another one")
         if os.path.lexists(path) and not args.force:
-            raise DescriptorError(f"{where} exists; overwrite it with --force")
+            raise DescriptorError(f"{prefix} exists; overwrite it with --force")
         if os.path.exists(path) and not os.path.isfile(path):
-            raise DescriptorError(f"{where} exists and is not a file; allowed are .npy files")
+            raise DescriptorError(f"{prefix} exists and is not a file; allowed are .npy files")
         paths.add(path)
 
 

@@ -147,8 +147,8 @@ def _check(index: str) -> tuple[int, str]:
 
 
 def _cases() -> list[Case]:
-    """A case of each operator, the same in every run; together they have all types. Drivers compile each slowly."""
-    # The import makes the cases, in 0.6 s, which the other subprocesses do not need.
+    """A case of each operator, the same in every run; together they have all types. More would take long to compile."""
+    # Imported here, because the import takes 0.6 s, and the other subprocesses do not need the cases.
     from dmlgpu.testing.cases import samples
 
     operators = defaultdict(list)

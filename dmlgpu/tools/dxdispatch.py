@@ -36,8 +36,8 @@ _ENUMERATIONS = {
     "function": (ReduceFunction, "DML_REDUCE_FUNCTION_"),
     "axis_direction": (AxisDirection, "DML_AXIS_DIRECTION_"),
 }
-# What JSON does not allow: a comment, or a comma before a closing bracket. It also matches strings, which stay, so that
-# their content is not replaced.
+# What JSON does not allow: a comment, or a comma before a closing bracket. The patterns also match strings, which are
+# kept, so that no part of a string is replaced.
 _STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _STRING_OR_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 
@@ -159,7 +159,7 @@ def _number(node: _Node, data_type: DataType) -> Any:
 
 @dataclass
 class _Resource:
-    """A buffer. `values` is its first bytes, of `data_type`; if that is None, bytes or values of several types."""
+    """A buffer. Its first bytes are the initial values, of `data_type`; None: raw bytes, or values of several types."""
 
     memory: Bytes
     data_type: DataType | None
@@ -298,7 +298,7 @@ def _field(name: str, node: _Node) -> Any:
 
 @dataclass(frozen=True)
 class _Binding:
-    """The memory of a tensor: the bytes of a resource from an offset on. `path` is the binding's in the document."""
+    """The memory of a tensor: the bytes of a resource from an offset on. `path`: where the document has the binding."""
 
     resource: str
     offset: int
@@ -527,7 +527,7 @@ def _printed(name: str, resource: _Resource, verbose: bool) -> str:
 
 
 def _timings(name: str, samples: Sequence[float], options: Options) -> list[str]:
-    """The output for samples of a dispatch, in milliseconds: the first ones are cold, the others, at least one, hot."""
+    """The output for samples of a dispatch, in milliseconds: cold ones come first, then at least one hot one."""
     cold = min(len(samples) - 1, options.warmup_samples)
     title = f"Dispatch '{name}': {len(samples)} iterations"
     if not options.timing_verbosity:

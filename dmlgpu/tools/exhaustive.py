@@ -105,7 +105,8 @@ class Section:
         """Lets the operators choose between the elements of each pair.
 
         Raises:
-            VerificationError: with the operator, the kernel, the device, and the two elements that it confused.
+            VerificationError: an output is wrong; the message has the operator, the device, the plan, and the element
+                that was chosen in place of the expected one.
         """
         x = ascending(self.data_type, self.begin, self.count + 1)
         if self.thorough:
@@ -114,13 +115,13 @@ class Section:
             self._check_once(device, x)
 
     def _check_once(self, device: Device, x: Array) -> None:
-        # If NumPy, too, orders each element above the one before it, the winners are known without the oracle.
-        rises = bool((x[1:] > x[:-1]).all())
+        # If the elements ascend for NumPy, too, the winners are known without the oracle.
+        ascends = bool((x[1:] > x[:-1]).all())
         pairs, rows = _Input.of_pairs(device, x), _Input(device, _rows(x))
         for source, kernel in (pairs, None), (rows, "rows"):
             last = source.array.shape[1] - 1
-            for arg, direction in _STRICT if rises else _ALL:
-                winners = np.uint32(last if arg is ArgmaxOperatorDesc else 0) if rises else None
+            for arg, direction in _STRICT if ascends else _ALL:
+                winners = np.uint32(last if arg is ArgmaxOperatorDesc else 0) if ascends else None
                 source.check(arg.of(source.tensor, (1,), direction), kernel, winners)
 
     def _check_thoroughly(self, device: Device, x: Array) -> None:
@@ -156,13 +157,13 @@ def _borders(data_type: DataType) -> list[int]:
 
 
 def _rows(x: Array) -> Array:
-    """Consecutive elements in rows; the last row ends with the last element, and repeats elements to be full."""
+    """Consecutive elements in rows. The last row ends with the last element, and repeats some of the row before it."""
     length = _ROW_BYTES // x.itemsize
     return np.concatenate([x[: x.size // length * length].reshape(-1, length), x[np.newaxis, -length:]])
 
 
 def _decided_by_one(x: Array) -> Array:
-    """Two rows for each pair of neighbours: one neighbour fills the row except for one element, the other neighbour."""
+    """Two rows for each pair of neighbours: one neighbour is a single element of the row, the other fills the rest."""
     count, length = x.size - 1, _ROW_BYTES // x.itemsize
     rows = np.stack([x[:-1], x[1:]]).reshape(-1, 1).repeat(length, 1)
     number = np.arange(2 * count)
@@ -175,7 +176,7 @@ class _Input:
 
     def __init__(self, device: Device, x: Array, desc: TensorDesc | None = None) -> None:
         desc = desc or TensorDesc(DataType.of(x.dtype), x.shape)
-        # Filled up, because a buffer ends with a whole word.
+        # With bytes up to the next word, because a buffer has whole words.
         memory = np.resize(x.reshape(-1).view(np.uint8), desc.size_in_bytes)
         self.tensor = device.tensor_from_bytes(memory, desc)
         self.array = elements(desc, memory)
@@ -205,10 +206,10 @@ class _Input:
 
     def _element(self, desc: OperatorDesc, result: Any, number: int) -> str:
         """The element that an output contains, or whose index it contains, for errors: its bits and its value."""
-        place = ""
+        position = ""
         if isinstance(desc, ArgOperatorDesc):
             if result >= self.array.shape[1]:
                 return f"index {result}"
-            result, place = self.array[number, result], f" at {result}"
+            result, position = self.array[number, result], f" at {result}"
         width = result.itemsize * 2
-        return f"0x{int(bits(np.array(result))):0{width}X} ({result!s}){place}"
+        return f"0x{int(bits(np.array(result))):0{width}X} ({result!s}){position}"

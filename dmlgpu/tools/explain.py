@@ -49,7 +49,7 @@ _DTYPES = {
 _NUMBERS = "p", "k", "roi_count", "spatial_scale"
 # The arguments of `of` in **window, and their defaults.
 _WINDOW = dict.fromkeys(WINDOW_FIELDS) | {"include_padding": False, "p": 2}
-_HOW = "it is an argument of REDUCE, as in: reduce float32 8,100 function={} axis=1"
+_REDUCE_ADVICE = "it is an argument of REDUCE, as in: reduce float32 8,100 function={} axis=1"
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,15 @@ def parse(
     kind, _, function = name.upper().partition(" ")
     if kind not in DESCRIPTORS:
         member = {"MEAN": "AVERAGE", "PROD": "MULTIPLY"}.get(kind, kind)
-        what = f"allowed are {', '.join(DESCRIPTORS)}"
+        advice = f"allowed are {', '.join(DESCRIPTORS)}"
         if member in ReduceFunction.__members__:
-            what = _HOW.format(member)
-        raise DescriptorError(f"operator: {shown(name)} is not allowed; {what}")
+            advice = _REDUCE_ADVICE.format(member)
+        raise DescriptorError(f"operator: {shown(name)} is not allowed; {advice}")
     if data_type is not None and data_type.upper() in ReduceFunction.__members__:
-        raise DescriptorError(f"type: {shown(data_type)} is not allowed; {_HOW.format(data_type.upper())}")
+        raise DescriptorError(f"type: {shown(data_type)} is not allowed; {_REDUCE_ADVICE.format(data_type.upper())}")
     if data_type is None or sizes is None:
         raise DescriptorError(f"{name}: give its type and sizes, as in: argmax float32 4096,1024 axis=1")
-    # By their functions; the key is None for operators other than REDUCE.
+    # By function of REDUCE; other operators have a single row, whose key is None.
     rows = {row.options.get("function", (None,))[0]: row for row in OPERATORS if row.desc is DESCRIPTORS[kind]}
     arguments = [f"function={function}", *arguments] if function else arguments
     values = named(name, arguments, _parameters(next(iter(rows.values()))))
@@ -203,7 +203,7 @@ def rows(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _bound(plan: Plan, dispatch: Dispatch, written: bool) -> str:
-    """The names of the tensors whose bindings are written, or of all others."""
+    """The names of the tensors that a dispatch writes, or of those that it reads."""
     names = {
         Role.INPUT: plan.desc.input_fields,
         Role.OUTPUT: plan.desc.output_fields,

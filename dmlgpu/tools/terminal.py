@@ -1,4 +1,4 @@
-"""The output of command lines, even if its reader closes the pipe."""
+"""Output of command lines, whose reader may close the pipe."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def fail(program: str, message: object, code: int = 2) -> int:
 
 
 def _to_nowhere(*descriptors: int) -> None:
-    """Redirects to os.devnull: otherwise the interpreter's last flush may fail, and it would exit with 120."""
+    """Redirects file descriptors to os.devnull: if the last flush failed, the interpreter would exit with 120."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in descriptors:
         os.dup2(nowhere, descriptor)
