@@ -1,14 +1,14 @@
-"""Reductions, scans and poolings of Dask arrays, chunk by chunk, on the Vulkan devices of the workers.
+"""Reductions, cumulative functions and poolings of Dask arrays, chunk by chunk, on the Vulkan devices of the workers.
 
     from dmlgpu.interop.dask import LocalVulkanCluster
     with LocalVulkanCluster() as cluster, cluster.get_client():
         dmlgpu.argmax(x, axis=(1, 2)).compute()
 
-dmlgpu's functions take Dask arrays with any chunks, and return Dask arrays: no chunk is loaded until they are computed.
-With `out=` the results are computed at once, must fit in memory, and are written to `out`, as for `dmlgpu.chunked`.
-Results equal those of the whole array: the same one of equal elements in several chunks wins, and indices count over
-all chunks. Sums and products of floats are also rounded once per chunk, unless they are exact: docs/scaling.md has the
-bound.
+dmlgpu's functions accept Dask arrays with any chunks, and return Dask arrays: no chunk is loaded until these are
+computed. With `out=` the results are computed at once, must fit in memory, and are written to `out`, as for
+`dmlgpu.chunked`. Results equal those of the whole array: indices count over all chunks, and of equal elements in
+several chunks the same one wins. Sums and products of floats are also rounded once per chunk, unless they are exact:
+docs/scaling.md has the bound.
 
 The process that has a chunk computes it, on the device that `device=` names there, or its default device.
 
@@ -117,9 +117,9 @@ class DaskArray(Source):
         """The array with a task that checks each chunk, because chunks may differ from what the array declares."""
         x = self._x
         if _is_sent():
-            most = parse_bytes(config.get("distributed.admin.large-graph-warning-threshold"))
-            # Only the tasks that x needs are sent. Selecting them takes longer, so all are counted first.
-            if _embedded(x.dask) > most and (size := _embedded(x.dask.cull(x.__dask_keys__()))) > most:
+            limit = parse_bytes(config.get("distributed.admin.large-graph-warning-threshold"))
+            # Only the tasks that x needs are sent. It takes long to select them, so all are counted first.
+            if _embedded(x.dask) > limit and (size := _embedded(x.dask.cull(x.__dask_keys__()))) > limit:
                 warnings.warn(
                     f"{self._name}: its graph holds {format_bytes(size)} of NumPy arrays, which are sent with it. "
                     "Let the workers read what they need, as docs/scaling.md shows",
@@ -220,7 +220,7 @@ def _reduced(reduction: Reduction, x: Any, device: Selector) -> tuple[Any, ...]:
     return tuple(
         da.reduction(
             partials,
-            chunk=_itself,
+            chunk=_unchanged,
             combine=partial(_merged, reduction),
             aggregate=partial(_result, reduction, i),
             axis=reduction.axes,
@@ -236,12 +236,12 @@ def _reduced(reduction: Reduction, x: Any, device: Selector) -> tuple[Any, ...]:
 
 
 def _without_empty_chunks(x: Any) -> Any:
-    """The array without chunks of no elements, which have no partial result."""
+    """The array without its empty chunks, which have no partial result."""
     return x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
 
 
 def _filled(call: Call) -> Any:
-    """The results, as a Dask array, of a reduction of no elements."""
+    """The results, as a Dask array, of a reduction over no elements."""
     (dtype,) = call.dtypes
     results = da.full(call.shape, call.fill, dtype=dtype)
     # As in NumPy: a scalar, not a 0-D array.
@@ -258,7 +258,7 @@ def _outputs_of_whole(chunk: Array, reduction: Reduction, device: Selector) -> A
     return reduction.outputs(chunk, (0,) * chunk.ndim, device)[0][()]
 
 
-def _itself(partials: Array, axis: Any, keepdims: bool) -> Array:
+def _unchanged(partials: Array, axis: Any, keepdims: bool) -> Array:
     return partials
 
 
@@ -276,7 +276,7 @@ def _result(reduction: Reduction, number: int, partials: Any, axis: Any, keepdim
 def _scanned(scan: Scan, x: Any, device: Selector) -> Any:
     """The values of a scan of x, as a Dask array.
 
-    A chunk has three tasks: for its totals, for those up to its end, and for its values.
+    Each chunk has three tasks: for its totals, for the totals of all elements up to its end, and for its values.
     """
     x = _without_empty_chunks(x.reshape(scan.totals.shape))
     token, dtype = tokenize(x, scan, device), scan.totals.dtypes[0]
@@ -338,7 +338,7 @@ def _outputs(pooling: Pooling, x: Any, device: Selector) -> Any:
     return da.Array(graph, name, chunks, dtype=pooling.dtypes[0] if len(pooling.dtypes) == 1 else object)
 
 
-# Ranges of outputs along a dimension, each with the parts of chunks that it needs: the chunk's number, and a slice.
+# Ranges of outputs along a dimension; for each range the parts of chunks that it needs, as chunk number and slice.
 Cuts = list[tuple[slice, list[tuple[int, slice]]]]
 
 
@@ -349,7 +349,7 @@ def _whole(sizes: Sequence[int]) -> Cuts:
 
 
 def _needed(windows: Window, sizes: Sequence[int]) -> Cuts:
-    """Along a spatial dimension: a range has the windows that begin in one chunk, or before the first chunk."""
+    """Along a spatial dimension: a range for the windows that begin in a chunk; the first also for earlier windows."""
     ends = [*itertools.accumulate(sizes)]
     # For each chunk, the first output whose window begins after it.
     cuts = {min(windows.first_from(end), windows.output_size) for end in ends}

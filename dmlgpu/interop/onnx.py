@@ -150,7 +150,7 @@ def _cumulative(kind: CumulativeKind, call: _Call) -> Sequence[Value]:
     return [call.device.run(desc, [x])]
 
 
-def _of_nothing(function: F, dtype: np.dtype[Any]) -> Any:
+def _value_of_empty(function: F, dtype: np.dtype[Any]) -> Any:
     least, most = {"b": (0, 1), "f": (-np.inf, np.inf)}.get(dtype.kind) or (np.iinfo(dtype).min, np.iinfo(dtype).max)
     average = np.nan if dtype.kind == "f" else 0
     values = {F.MAX: least, F.MIN: most, F.LOG_SUM: least, F.LOG_SUM_EXP: least, F.MULTIPLY: 1, F.AVERAGE: average}
@@ -164,7 +164,7 @@ def _reduce(function: F, call: _Call) -> Sequence[Value]:
         axes = ()
     if isinstance(x, np.ndarray):
         sizes = np.any(x, axis=axes, keepdims=keepdims).shape
-        return [np.full(sizes, _of_nothing(function, x.dtype), x.dtype)]
+        return [np.full(sizes, _value_of_empty(function, x.dtype), x.dtype)]
     return [functions.reduce(x, function, axes, keepdims=keepdims, device=call.device)]
 
 
@@ -299,7 +299,7 @@ def _max_unpool(call: _Call) -> Sequence[Value]:
     *geometry, _ = _geometry(call, x.ndim - 2)
     lines = zip(x.shape[2:], *geometry, strict=True)
     inferred = *x.shape[:2], *((size - 1) * stride + k - start - end for size, k, stride, start, end in lines)
-    # Indices count in the input of MaxPool, whose shape the node has as an input if it may differ from `inferred`.
+    # Indices count in the input of MaxPool; if its shape may differ from `inferred`, it is an input of the node.
     sizes = call.integers("output_shape", 2) or inferred
     if len(sizes) != x.ndim or sizes[:2] != x.shape[:2] or min(sizes[2:]) < 1:
         raise DescriptorError(
@@ -456,7 +456,7 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
         Raises:
             ValueError: inputs are not the model's, or one has another shape. TypeError: an input has another type.
             UnsupportedError: an attribute is not supported.
-            DescriptorError: an operator does not take its inputs, or an input is masked.
+            DescriptorError: an operator refuses its inputs, or an input is masked.
             DeviceError: the device is closed.
         """
         values: dict[str, Value] = {**self._constants, **self._by_name(inputs)}
@@ -553,7 +553,7 @@ class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
 
     @classmethod
     def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any) -> Any:
-        """The outputs of one node. Pass an input that it names twice only once. Errors as for `prepare` and `run`.
+        """The outputs of one node. If it names an input twice, pass it once. Errors as for `prepare` and `run`.
 
         Example:
             >>> import numpy as np

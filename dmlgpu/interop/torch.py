@@ -270,8 +270,8 @@ def lp_pool2d(
 ) -> Tensor:
     """As `torch.nn.functional.lp_pool2d`: input is (N, C, H, W) or (C, H, W), of float32 or float16.
 
-    norm_type is an integer from 1 on, or a float with such a value. With an odd one negative elements are refused:
-    PyTorch adds their powers, which are negative, where LP_POOLING adds absolute values.
+    norm_type is an integer from 1 on, or a float with such a value. If it is odd, negative elements are an error:
+    PyTorch adds their powers, which are negative, but LP_POOLING adds absolute values.
 
     Example:
         >>> import torch
@@ -291,7 +291,7 @@ def lp_pool2d(
     norms = _lp_pooling(input, norm_type, *window, sizes)
     if not ceil_mode:
         return norms
-    # PyTorch multiplies the average of a window that the end of the input cuts by the size of the whole window.
+    # If a window exceeds the input, PyTorch multiplies the average of its elements by the size of a whole window.
     size = math.prod(_entries(name, "kernel_size", kernel_size, 2, 1))
     ones = input.new_ones(1, *input.shape[-2:])
     return norms / functional.avg_pool2d(ones, kernel_size, stride, 0, True, True, size) ** (1 / norm_type)
@@ -371,7 +371,7 @@ def roi_pool(
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """As `torch.argmax`, of the types of `max_pool2d`: the int64 index of the first maximum. None: in all of input.
+    """As `torch.argmax`, of the types of `max_pool2d`: the int64 index of the first maximum. dim=None: in all of input.
 
     Example:
         >>> import torch
@@ -395,7 +395,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 
 def amax(input: Tensor, dim: Entries = (), keepdim: bool = False) -> Tensor:
-    """As `torch.amax`, of the types of `max_pool2d`. (): over all dimensions. Equal maxima share the gradient.
+    """As `torch.amax`, of the types of `max_pool2d`. dim=(): over all dimensions. Equal maxima share the gradient.
 
     Example:
         >>> import torch
@@ -673,7 +673,7 @@ def _max_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
     values, indices = _max_pooling(x, *_fields(x, windows), return_indices or has_gradient)
     if not return_indices:
         return values
-    # Relative to the plane, in 32 bits, which wrap around.
+    # The 32 bits of indices wrap around, and so do their differences, which are below 2^32.
     planes, plane = x.shape[: -len(windows)], math.prod(x.shape[-len(windows) :])
     firsts = torch.arange(0, x.numel(), plane).int().view(*planes, *(1 for _ in windows))
     return values, (indices - firsts).long().bitwise_and_(0xFFFFFFFF)
@@ -748,7 +748,7 @@ def max_pooling_grad(x: Any, gradient: Any, indices: Any, **window: Any) -> Any:
 
 
 def lp_pooling(x: Any, p: int, **window: Any) -> Any:
-    """`functions.lp_pooling`; an error if its sum of absolute values would not be PyTorch's, for negative elements."""
+    """`functions.lp_pooling`; an error if p is odd and elements are negative, because PyTorch adds their powers."""
     if p % 2 and (x < 0).any():
         advice = "allowed are even ones, or input.abs() for the norm"
         raise ValueError(f"lp_pool2d: norm_type={p} is odd, and input has negative elements; {advice}")
@@ -756,7 +756,7 @@ def lp_pooling(x: Any, p: int, **window: Any) -> Any:
 
 
 def max_unpooling(x: Any, indices: Any, output_sizes: Sequence[int]) -> Any:
-    """`functions.max_unpooling` with indices that count within a plane; all must be in its range."""
+    """`functions.max_unpooling` with indices within a plane of the output; an error if one is outside."""
     plane = math.prod(output_sizes[-2:])
     outside = indices[(indices < 0) | (indices >= plane)]
     if outside.size:
@@ -773,7 +773,7 @@ def reduce(x: Any, name: str, axes: Sequence[int]) -> Any:
 
 
 def top_k(x: Any, k: int, axis: int, largest: bool) -> Any:
-    """`functions.top_k`, also of no elements; returns arrays even if x has no dimensions."""
+    """`functions.top_k`, also for k = 0; returns arrays even if x has no dimensions."""
     if not k:
         sizes = (*x.shape[:axis], 0, *x.shape[axis + 1 :])
         return np.empty(sizes, x.dtype), np.empty(sizes, np.int64)
@@ -811,7 +811,7 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 def _save_maxima(ctx: Any, inputs: Any, output: Any) -> None:
     x, *ctx.window, _, _ = inputs
     ctx.save_for_backward(x, output[1])
-    ctx.set_materialize_grads(False)  # gradients of indices would be as many zeros
+    ctx.set_materialize_grads(False)  # no zeros as the gradient of the indices
 
 
 def _max_backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
@@ -827,7 +827,7 @@ def _save_lp(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _lp_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, norms = (tensor.float() for tensor in ctx.saved_tensors)
-    # The gradient of a norm is (x / norm) ** (p - 1), and of a sum that of the average times the window size.
+    # The gradient of a norm is (x / norm) ** (p - 1); that of a sum is the average's, times the window size.
     shares = (gradient * math.prod(ctx.window[0]) / norms ** (ctx.p - 1)).where(norms != 0, 0)
     powers = x ** (ctx.p - 1) * _average_pooling_grad(shares, x.shape, *ctx.window, True)
     return powers.to(gradient.dtype), *[None] * 6
@@ -857,7 +857,7 @@ def _save_top_k(ctx: Any, inputs: Any, output: Any) -> None:
     x, _, ctx.axis, _ = inputs
     ctx.sizes = x.shape
     ctx.save_for_backward(output[1])
-    ctx.set_materialize_grads(False)  # gradients of indices would be as many zeros
+    ctx.set_materialize_grads(False)  # no zeros as the gradient of the indices
 
 
 def _top_k_backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
