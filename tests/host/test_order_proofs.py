@@ -5,9 +5,9 @@ through the module the selected element is then a number. The proof shows that i
 lead to this path, by z3's rules of integers and of IEEE 754.
 
 `reduce` and `columns` compare two elements, and `combine` compares two partials with any indices. So the keys of
-elements, and the comparison of keys, have the order of semantics.md for all pairs. `rows` has a vector of elements, all
-equal but one, and searches it twice (extremes.glsl). To save time, `rows` and `combine` have two of the four operators:
-ARGMAX that selects the first of equal elements, and ARGMIN that selects the last.
+elements, and the comparison of keys, have the order of semantics.md for all pairs. `rows` searches a vector whose
+elements are equal but for one, twice (extremes.glsl). To save time, `rows` and `combine` run only two of the four
+operators: ARGMAX that selects the first of equal elements, and ARGMIN that selects the last.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Dispatch, Values
 from dmlgpu.testing.cases import WIDTHS
 from tests.support.limits import LOWERED, PLANNED
-from tests.support.symbolic import ways
+from tests.support.symbolic import executions
 
 Arg = type[ArgOperatorDesc]
 OPERATORS = [*product((ArgmaxOperatorDesc, ArgminOperatorDesc), AxisDirection)]
@@ -106,7 +106,7 @@ def choice(kernel: str, data_type: DataType, a: z3.BitVecRef, b: z3.BitVecRef) -
     return Choice([a, b], [i, j], [i, *words_of([a]), j, *words_of([b])], (1, 1 << 12))
 
 
-# All kernels share the keys of elements, so other kernels than `reduce` have one type of each width.
+# All kernels share the keys of elements: `reduce` has every type, other kernels one type of each width.
 PROVED = [
     (kernel, data_type)
     for kernel in ("reduce", "columns", "rows", "combine")
@@ -121,8 +121,8 @@ def test_the_right_element_is_selected(kernel, data_type):
     outputs = [z3.BitVec(f"before{i}", 32) for i in range(chosen.sizes[1 - chosen.axis])]
     for arg, direction in OPERATORS[:: 3 if kernel in ("rows", "combine") else 1]:
         dispatch = chosen.dispatch(kernel, data_type, arg, direction)
-        # Rows compare many elements, whose merged terms need more time.
-        for conditions, buffers in ways(dispatch, {0: chosen.source, 1: outputs}, merges=kernel != "rows"):
+        # `rows` compares so many elements that merged terms would need more time.
+        for conditions, buffers in executions(dispatch, {0: chosen.source, 1: outputs}, merges=kernel != "rows"):
             solver = z3.Solver()
             solver.add(*conditions, z3.Distinct(*chosen.indices), *(index != 0xFFFFFFFF for index in chosen.indices))
             are_right = z3.And([chosen.is_right(data_type, arg, direction, selected) for selected in buffers[1]])
@@ -141,7 +141,7 @@ def test_two_elements_are_sorted(data_type):
         larger, smaller = (b, a) if direction is AxisDirection.DECREASING else (a, b)
         swapped = is_below(data_type, False, smaller, larger)
         unknown = [z3.BitVec(f"before{i}", 32) for i in range(2 * words)]
-        for conditions, buffers in ways(sort, {0: words_of([a, b]), 1: unknown, 2: [z3.BitVecVal(0, 32)]}):
+        for conditions, buffers in executions(sort, {0: words_of([a, b]), 1: unknown, 2: [z3.BitVecVal(0, 32)]}):
             solver = z3.Solver()
             solver.add(*conditions)
             first, second = (z3.If(swapped, z3.BitVecVal(i, 32), z3.BitVecVal(1 - i, 32)) for i in (1, 0))
@@ -157,5 +157,5 @@ def test_positions_do_not_wrap_around_at_the_end_of_a_row(short, inside):
     constants = changed(dispatch.shader.constants, short=short, aligned_inside=inside)
     push = changed(dispatch.push, reduced_begin=2**32 - 256, reduced_end=2**32 - 1, split_size=256, source_base=256)
     at_the_end = replace(dispatch, shader=replace(dispatch.shader, constants=constants), push=push)
-    ((_, buffers),) = ways(at_the_end, {0: row.source, 1: [z3.BitVec("before", 32)]})
+    ((_, buffers),) = executions(at_the_end, {0: row.source, 1: [z3.BitVec("before", 32)]})
     assert str(z3.simplify(buffers[1][0])) == str(2**32 - 2)

@@ -21,7 +21,7 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Role
 from dmlgpu.testing.cases import UINT8, quantized_desc
-from tests.support.symbolic import ways
+from tests.support.symbolic import executions
 
 # One invocation. An input has several segments, whose partials are combined.
 LIMITS = Limits(segment_bytes=256, group_size=1, group_count=1, simd_width=1)
@@ -49,7 +49,7 @@ class Driver:
 
     @property
     def floats(self):
-        """The instructions by their names, for `ways`."""
+        """The instructions by their names, for `executions`."""
         return {
             **{name: lambda *a, do=do: self.word(do(*map(self.number, a))) for name, do in self.instructions.items()},
             **{name: lambda *a, do=do: z3.BoolVal(do(*map(self.number, a))) for name, do in self.comparisons.items()},
@@ -104,7 +104,7 @@ def computed(desc, x, driver):
             number: words[segment * b.segment :][:segment] if b.role is Role.INPUT else memory[b.role]
             for number, b in enumerate(dispatch.bindings)
         }
-        ((_, written),) = ways(dispatch, buffers, driver.floats)
+        ((_, written),) = executions(dispatch, buffers, driver.floats)
         memory |= {b.role: written[number] for number, b in enumerate(dispatch.bindings)}
     word = memory[Role.OUTPUT][0].as_long().to_bytes(4, "little")
     return np.frombuffer(word, desc.output_tensor.data_type.numpy)[:1].reshape(desc.output_tensor.sizes)
@@ -153,10 +153,10 @@ def test_averages_of_bytes_are_the_same_with_any_rounding(rounding):
         parameters = [z3.BitVecVal(0, 32)] * 4 * len(scale)
         for dispatch, buffers in (scales, (1, 3)), (zero_points, (2, 2)):
             bound = {number: inputs[i] for number, i in enumerate(buffers)} | {2: parameters}
-            ((_, written),) = ways(dispatch, bound, Driver(rounding, flushes=True).floats)
+            ((_, written),) = executions(dispatch, bound, Driver(rounding, flushes=True).floats)
             parameters = written[2]
         outputs = [z3.BitVecVal(0, 32)] * (len(sums) // 4)
-        ((_, written),) = ways(
+        ((_, written),) = executions(
             averages, {0: inputs[0], 1: parameters, 2: outputs}, Driver(rounding, flushes=True).floats
         )
         pooled = np.array([word.as_long() for word in written[2]], np.uint32).view(np.uint8)

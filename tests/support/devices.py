@@ -54,7 +54,7 @@ class RealDevice:
 
     @property
     def info(self) -> DeviceInfo:
-        """The result of `devices()` for it."""
+        """What `devices()` would return for it."""
         types = [SimpleNamespace(propertyFlags=flags, heapIndex=heap) for flags, heap in self.memory.types]
         memory = SimpleNamespace(memoryTypes=types, memoryTypeCount=len(types))
         device, host = drivers._memory_type(memory, DEVICE), drivers._host_type(memory)

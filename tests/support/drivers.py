@@ -62,12 +62,12 @@ def find_drivers() -> dict[str, Path | None]:
         drivers["swiftshader"] = next(iter(swiftshader), None)
         names = os.environ.get("DMLGPU_TEST_DRIVERS", "")
     known = {"lvp_icd": "lavapipe", "vk_swiftshader_icd": "swiftshader"}
-    for added in filter(None, names.split(os.pathsep)):
-        named = Path(added).suffix == ".json"
-        matching = [Path(added).absolute()] if named else manifests(LOADER_FOLDERS, f"*{added}*.json")
+    for entry in filter(None, names.split(os.pathsep)):
+        is_path = Path(entry).suffix == ".json"
+        matching = [Path(entry).absolute()] if is_path else manifests(LOADER_FOLDERS, f"*{entry}*.json")
         for manifest in matching or [None]:
             if manifest is None or not manifest.exists():
-                drivers[added] = None
+                drivers[entry] = None
             elif manifest not in drivers.values():
                 name = known.get(manifest.name.partition(".")[0], manifest.stem)
                 drivers[str(manifest) if name in drivers else name] = manifest
@@ -113,7 +113,7 @@ def opened_as(driver: dmlgpu.DeviceInfo, limits: Limits | None = None, **changes
         patched.setattr("dmlgpu.runtime.device.select", lambda selector: info)
         device = dmlgpu.Device(limits=limits)
     with device, pytest.MonkeyPatch.context() as patched:
-        # The driver's report on its own heaps says nothing about pretended ones.
+        # The driver reports on its heaps, not on pretended ones.
         patched.setattr(kompute, "_memory_left", memory_left)
         yield device
 

@@ -22,7 +22,7 @@ from dmlgpu.runtime.memory import ALIGNMENT, Allocator, Buffer, Slice
 
 # A pattern that no operator writes by chance, and in which adjacent bytes differ.
 _GUARD = (np.arange(ALIGNMENT, dtype=np.uint16) * 89 + 0xA5).astype(np.uint8)
-_PLACES = np.arange(ALIGNMENT)
+_OFFSETS = np.arange(ALIGNMENT)
 # An index of these bytes is far beyond all elements of a test; a float is a small number that is not 0.
 _FILL = 0xA5
 
@@ -57,7 +57,7 @@ class GuardedAllocator(Allocator[KpBuffer]):
         self._filled(part)
         self._guarded.add(part)
         blocks, offsets, begins = self._guards(whole.buffer, [part])
-        blocks[offsets] = np.where(begins <= _PLACES, _GUARD, blocks[offsets])
+        blocks[offsets] = np.where(begins <= _OFFSETS, _GUARD, blocks[offsets])
         return part
 
     @staticmethod
@@ -75,7 +75,7 @@ class GuardedAllocator(Allocator[KpBuffer]):
 
     @staticmethod
     def _guards(buffer: Buffer[KpBuffer], parts: list[_Guarded]) -> tuple[Bytes, Any, Any]:
-        """A buffer as blocks of bytes, the numbers of the blocks with guards, and the place of a guard in each."""
+        """A buffer as blocks of bytes, the numbers of the blocks with guards, and where in each the guard begins."""
         blocks = buffer.handle.view[: buffer.size // ALIGNMENT * ALIGNMENT].reshape(-1, ALIGNMENT)
         before = [(part.offset // ALIGNMENT - 1, 0) for part in parts]
         around = [divmod(part.offset + part.size, ALIGNMENT) for part in parts]
@@ -90,10 +90,10 @@ class GuardedAllocator(Allocator[KpBuffer]):
             parts.setdefault(part.buffer, []).append(part)
         for buffer, slices in parts.items():
             blocks, offsets, begins = self._guards(buffer, slices)
-            wrong = (blocks[offsets] != _GUARD) & (begins <= _PLACES)
+            wrong = (blocks[offsets] != _GUARD) & (begins <= _OFFSETS)
             if wrong.any():
-                i, place = np.argwhere(wrong)[0]
-                byte = offsets[i] * ALIGNMENT + place
+                i, offset = np.argwhere(wrong)[0]
+                byte = offsets[i] * ALIGNMENT + offset
                 raise AssertionError(f"a guard was written to: byte {byte} of a buffer of {buffer.size}")
 
 

@@ -1,12 +1,11 @@
 """The number of loop iterations of a dispatch, by llvmpipe's counter.
 
 llvmpipe has one counter for all loops of the invocations of a SIMD vector, and ends every loop when it is used up
-(`Limits.invocation_loads`). Therefore an endless loop, after all code of a module, iterates as often as the counter
-allows:
+(`Limits.invocation_loads`). So a long loop at the end of a module iterates as often as the counter still allows:
 
     main:   ... the module's code ...
-            while (count < 2 * MOST) ++count     as often as is left
-            least = min(least, count)            of all invocations
+            while (count < 2 * MOST) ++count     until the counter ends the loop
+            least = min(least, count)            over all invocations
 
 The loop is inserted into the installed modules, because drivers compile those.
 """
@@ -65,7 +64,7 @@ OpReturn
 
 @functools.cache
 def _counting(module: str, number: int) -> bytes:
-    """A module with the loop at its end, which writes to this binding."""
+    """A module with the loop at its end, which writes its result to binding `number`."""
     with tempfile.TemporaryDirectory() as folder:
         shipped, counting = Path(folder) / "shipped.spv", Path(folder) / "counting.spv"
         shipped.write_bytes(spirv.load(module))
@@ -99,7 +98,7 @@ class Counter:
         return self._manager.tensor_t(np.resize(np.array(words or (0,), np.uint32), count), self._kp.TensorTypes.host)
 
     def iterations(self, dispatch: Dispatch, group_count: int) -> int:
-        """Iterations of the SIMD vector with the most."""
+        """The maximum number of iterations of a SIMD vector."""
         buffers = len(dispatch.bindings) + dispatch.has_status
         self._result.data()[:] = 2 * MOST, 0xFFFFFFFF
         module = _counting(dispatch.shader.module, buffers)
@@ -107,9 +106,9 @@ class Counter:
         return MOST - int(self._result.data()[1])
 
     def reports(self, dispatch: Dispatch, group_count: int, flags: int = 0) -> bool:
-        """Whether the module reports that a loop ended early: in the status, or otherwise in its second buffer.
+        """Whether the module reports that a loop ended early: in the status; without one, in its second buffer.
 
-        `flags`: the first word of the second buffer.
+        `flags`: the initial first word of the second buffer.
         """
         buffers = self._buffers[: len(dispatch.bindings)]
         status = self._result if dispatch.has_status else buffers[1]

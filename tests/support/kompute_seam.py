@@ -1,6 +1,6 @@
-"""A module between dmlgpu and Kompute that counts the calls of Kompute, and makes them fail for tests.
+"""A module between dmlgpu and Kompute that counts the calls of Kompute, and makes them fail.
 
-It replaces the result of `kompute_module.kompute()`, so tests do not depend on dmlgpu's use of Kompute.
+It replaces the result of `kompute_module.kompute()`, so that tests depend on no other function of dmlgpu.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Seam:
         self._kp = kompute_module.kompute()
         self._buffers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.counts: Counter[str] = Counter()
-        """Created buffers; created sequences; submissions, which run shaders, recorded and evaluated; evaluated
-        transfers; in evaluated sequences, barriers, and copies of buffers besides the status."""
+        """`buffers` and `sequences` that were created; `recordings` of submissions, which run shaders; evaluated
+        `submissions` and `transfers`; their `barriers`, and `copies` of buffers other than the status."""
         self._copied: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         """Number of buffers that an operation copies."""
         self.asked_bytes: list[int] = []

@@ -11,12 +11,13 @@ from dmlgpu.testing.fills import arranged, ties
 def laid_out(array, tensor: TensorDesc, buffer):
     """A copy of the buffer in which an array's elements are at the addresses of a tensor."""
     size = tensor.data_type.bits // 8
-    places = sum(
+    addresses = sum(
         (np.arange(n) * stride).reshape(-1, *[1] * (tensor.rank - 1 - dim))
         for dim, (n, stride) in enumerate(zip(tensor.sizes, tensor.element_strides, strict=True))
     )
     buffer = buffer.copy()
-    buffer[places.reshape(-1, 1) * size + np.arange(size)] = np.frombuffer(array.tobytes(), np.uint8).reshape(-1, size)
+    elements = np.frombuffer(array.tobytes(), np.uint8).reshape(-1, size)
+    buffer[addresses.reshape(-1, 1) * size + np.arange(size)] = elements
     return buffer
 
 
@@ -28,8 +29,8 @@ def guard(size: int):
 def check_all_bytes(device: Device, desc: OperatorDesc, fill=ties) -> None:
     """Runs an operator on device tensors, and checks every byte of its outputs and inputs."""
     inputs = inputs_of(desc, lambda tensor: arranged(tensor, fill))
-    laid = [laid_out(x, tensor, guard(tensor.size_in_bytes)) for x, tensor in zip(inputs, desc.inputs, strict=True)]
-    sources = [device.tensor_from_bytes(before, tensor) for before, tensor in zip(laid, desc.inputs, strict=True)]
+    buffers = [laid_out(x, tensor, guard(tensor.size_in_bytes)) for x, tensor in zip(inputs, desc.inputs, strict=True)]
+    sources = [device.tensor_from_bytes(before, tensor) for before, tensor in zip(buffers, desc.inputs, strict=True)]
     targets = [device.tensor_from_bytes(guard(tensor.size_in_bytes), tensor) for tensor in desc.outputs]
     device.planned(desc)(*sources, out=targets)
     outputs = [target.numpy() for target in targets]
@@ -37,5 +38,5 @@ def check_all_bytes(device: Device, desc: OperatorDesc, fill=ties) -> None:
         expected = laid_out(array, target.desc, guard(target.desc.size_in_bytes))
         assert np.array_equal(target.bytes(), expected), np.flatnonzero(target.bytes() != expected)
     assert not list(differences(desc, inputs, outputs, reference(desc, *inputs)))
-    for source, before in zip(sources, laid, strict=True):
+    for source, before in zip(sources, buffers, strict=True):
         assert np.array_equal(source.bytes(), before)

@@ -1,4 +1,4 @@
-"""Limits for tests' plans: of CPUs with other numbers of cores, of a GPU, and limits that split small tensors."""
+"""Limits for tests: mappings, with which any device plans like a CPU or a GPU, or splits small tensors; and others."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LOWERED = Limits(
     dispatch_count=1 << 20,
     gathers=True,
 )
-# The mapping of a CPU depends on the number of its cores: this machine's, and others.
+# Plans for a CPU depend on the number of its cores: mappings for other numbers than this machine's.
 CORES = {f"CPU-{cores}": cores for cores in (1, 256)}
 MAPPINGS = ("CPU", *CORES, "GPU", "split")
 
 
 def limits_of(info: dmlgpu.DeviceInfo, mapping: str) -> Limits:
-    """Limits of a device with the mapping of a CPU or of a GPU, whatever its type, or limits that split tensors."""
+    """Limits of a device that plans like a CPU or a GPU, whatever its type, or LOWERED ones that split tensors."""
     if mapping == "split":
         return LOWERED
     if mapping == "GPU":
@@ -44,7 +44,7 @@ LIMITS = {
     "split": LOWERED,
 }
 MIB = 1 << 20
-# Limits for tests that only plan: of large devices, and limits that cut work in odd places.
+# Limits for tests that only plan: of large devices, LOWERED ones, and limits that cut work at odd positions.
 PLANNED = {
     "cpu": Limits(segment_bytes=128 * MIB, group_size=64, group_count=64),
     "gpu": Limits(4096 * MIB - 256, group_size=64, group_count=4096, least_loads=16, cooperating=True),
@@ -65,6 +65,6 @@ by_ranges = pytest.mark.parametrize(
 
 
 def gpu_of_eight(driver, open_device, **changes):
-    """A device with the mapping of a GPU that eight invocations keep busy: tiles of 32 bits have eight outputs."""
+    """A device that plans like a GPU that eight invocations keep busy: tiles of 32 bits have eight outputs."""
     few = {"group_size": 8, "group_count": 4, "simd_width": 32, "cooperating": True}
     return open_device(driver.index, dataclasses.replace(device_limits(driver), **few | changes))

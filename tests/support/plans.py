@@ -70,7 +70,7 @@ def covered(case: Case, mapping: str) -> set[Any]:
 
 
 def first_of_each(covers: Callable[[Case], set[Any]], cases: Sequence[Case] = CASES) -> list[Case]:
-    """The first of the cases for each element of their coverage."""
+    """For each element of the cases' coverage, the first case that has it."""
     firsts, done = [], set()
     for case in cases:
         new = covers(case) - done
@@ -82,7 +82,7 @@ def first_of_each(covers: Callable[[Case], set[Any]], cases: Sequence[Case] = CA
 
 @functools.cache
 def candidates(mapping: str) -> Sequence[Case]:
-    """The cases to choose from; for split tensors, whose plans are long, the first and smallest that cover a CPU."""
+    """The cases to choose from. Plans of split tensors are long: only the first and the smallest that cover a CPU."""
     if mapping != "split":
         return CASES
     by_size = sorted(CASES, key=lambda case: sum(x.size_in_bytes for x in (*case.desc.inputs, *case.desc.outputs)))
@@ -105,13 +105,13 @@ def of_operator(operator: str, cases: list[Case]) -> list[Case]:
 by_operator = pytest.mark.parametrize("operator", [*(operator.name for operator in OPERATORS), EXTREMUM])
 
 
-# Tensors as large as possible, in every way.
+# Tensors with as many elements as DirectML allows, along each dimension.
 LARGE = {
     "one-axis": arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1,), [0]),
     "one-axis-64-bit": arg_desc(ArgminOperatorDesc, UINT64, (2**32 - 1,), [0]),
     "first-axis": arg_desc(ArgmaxOperatorDesc, UINT8, (65535, 65536), [0]),
     "last-axis": arg_desc(ArgmaxOperatorDesc, INT64, (65535, 65536), [1]),
-    # Shared by 4,096 invocations, the input has whole vectors, but the shares do not.
+    # 4,096 invocations share the input, which has whole vectors; their shares do not.
     "vectors-of-4": arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 4_202_500), [1]),
     "vectors-of-2": arg_desc(ArgminOperatorDesc, INT64, (1, 4_202_498), [1]),
     "axis-of-1": arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1, 1), [1]),
@@ -173,7 +173,7 @@ def check_pass(dispatch: Dispatch, limits: Limits) -> None:
     suffix = (constants["tile"] - 1) * constants["step"]
     iterations = loads if constants["copies"] else (loads - 2 * suffix) / 2 + 2 * suffix
     assert -(-items // (limits.group_size * limits.group_count)) * iterations <= dispatch.loads
-    # All windows of a run share an element, except for copies.
+    # All windows of a tile share an element, except for copies.
     assert constants["copies"] == (most == 1)
     assert constants["copies"] or (constants["tile"] - 1) * constants["step"] < fewest
 
@@ -273,7 +273,7 @@ def check_partials(plan: Plan, limits: Limits) -> None:
     words_of = {
         problem.accumulator.name: problem.accumulator.partial_words(problem.source.data_type) for problem in problems
     }
-    # Four words per channel.
+    # The parameters of requantize.comp have four words per channel.
     read, written, most, combined = 0, 0, 4 * plan.desc.channels if parameters else 0, True
     for dispatch in partials:
         push = dispatch.push
@@ -329,7 +329,7 @@ def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
     return [
         (*outputs_of(dispatch, size), segment)
         for dispatch in plan.dispatches
-        # With one output a kernel's bindings for values and for indices both have it.
+        # If there is one output, it is at the bindings for values and for indices.
         for segment in {b.segment for b in dispatch.bindings if (b.role, b.tensor) == (Role.OUTPUT, output)}
         if "first_element" not in dispatch.push and not dispatch.push.get("first_item")
         if dispatch.shader.variant != "top_k_write" and not dispatch.shader.variant.startswith("scan")
@@ -477,7 +477,7 @@ def steps_between_vectors(dispatch: Dispatch) -> list[int]:
     rank, kept = push["kept_rank"], push["stride"][: push["kept_rank"]]
     if shader.variant.startswith("columns"):
         row, columns = push["size"][rank - 1], shader.constants.get("output_columns", 1)
-        if columns > 1:  # the last elements of a split begin so that they end with it
+        if columns > 1:  # the last load of a split begins so that it ends with the split
             splits = range(push["reduced_begin"], push["reduced_end"], push["split_size"])
             return [*kept[:-1], *(row * element for element in (*splits, push["reduced_end"], columns))]
         return [*kept[:-1], push["stride"][rank], push["first_output"] % row, min(row, push["output_count"])]

@@ -1,7 +1,7 @@
-"""Executes compiled modules with symbols of z3 in their buffers: the results of a kernel for any values.
+"""Executes compiled modules with symbols of z3 in their buffers, to find the results of a kernel for any values.
 
-If a branch or a select depends on symbols, every possible way is executed, unless selects are merged: then both values
-are in one term. Addresses, push constants and the number of the invocation are numbers. An unknown instruction is a
+If a branch or a select depends on symbols, all its outcomes are executed. If selects are merged, one term has both
+values instead. Addresses, push constants and the number of the invocation are numbers. An unknown instruction raises a
 KeyError. Floats are also words: the caller defines their arithmetic.
 """
 
@@ -64,7 +64,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "FNegate": lambda a: a ^ _SIGN,
     "FAbs": lambda a: a & ~_SIGN,
 }
-# If this is true, the first operand is the result, otherwise the second.
+# If the comparison is true, the first operand is the result, otherwise the second.
 _CHOICES = {"UMin": "ULessThan", "UMax": "UGreaterThan", "SMin": "SLessThan", "SMax": "SGreaterThan"}
 
 
@@ -98,12 +98,12 @@ def instructions(module: str) -> list[Instruction]:
     return [Instruction(line[1], line[2], line[3].split()) for line in lines]
 
 
-def ways(
+def executions(
     dispatch: Dispatch, buffers: Buffers, floats: Arithmetic | None = None, *, merges: bool = False
 ) -> Iterator[tuple[list[Any], Buffers]]:
-    """All ways through the first invocation of a dispatch: the conditions of each, and the final buffers.
+    """All executions of the first invocation of a dispatch: the conditions of each, and the final buffers.
 
-    `merges`: selects are merged, which leaves few ways; no address may depend on one.
+    `merges`: whether selects are merged, which leaves few executions; no address may depend on a merged select.
     """
     pending: list[list[bool]] = [[]]
     terms: dict[Any, Any] = {}
@@ -120,15 +120,15 @@ def status(dispatch: Dispatch, buffers: Buffers, most_iterations: int) -> int:
 
 
 class _Run:
-    """One way through a module.
+    """One execution of a module.
 
     A pointer is a variable and a path of indices; the variable of a buffer is its binding, and the words per element of
     its declared array.
 
     Attributes:
-        buffers: the words at each binding, in the end with the written ones.
-        conditions: conditions of the symbols for this way.
-        others: of each way that branches off after `ahead`, the first decisions.
+        buffers: the words at each binding, finally with those that were written.
+        conditions: conditions of the symbols for this execution.
+        others: the first decisions of each execution that branches off after those of `ahead`.
         status: the word of the status buffer, which precedes the bindings of the dispatch.
     """
 
@@ -176,7 +176,7 @@ class _Run:
         self.status: int = self.buffers.pop(-1)[0].as_long()
 
     def decide(self, condition: Any) -> bool:
-        """Whether a condition is true on this way."""
+        """Whether a condition is true in this execution."""
         if z3.is_true(condition) or z3.is_false(condition):
             return z3.is_true(condition)
         key = condition.get_id()
@@ -186,8 +186,8 @@ class _Run:
             if not possible:
                 solver = z3.Solver()
                 solver.add(self.conditions)
-                possible = [way for way in (True, False) if solver.check(condition == way) != z3.unsat]
-                self.others += [[*decided, way] for way in possible[1:]]
+                possible = [value for value in (True, False) if solver.check(condition == value) != z3.unsat]
+                self.others += [[*decided, value] for value in possible[1:]]
             self.decisions[key] = possible[0]
             self.conditions.append(condition == possible[0])
         return self.decisions[key]
@@ -223,8 +223,9 @@ class _Run:
         if storage == "PushConstant":
             self.memory[result] = self.filled(pointee, lambda: _word(next(self.push)))
         elif storage == "Input":
-            of_one = {"NumWorkgroups": (1, 1, 1)}
-            self.memory[result] = tuple(map(_word, of_one.get(self.decorations[result, "BuiltIn"], (0, 0, 0))))
+            # One workgroup; all other built-in variables are numbers from 0 on.
+            values = {"NumWorkgroups": (1, 1, 1)}
+            self.memory[result] = tuple(map(_word, values.get(self.decorations[result, "BuiltIn"], (0, 0, 0))))
         else:
             self.memory[result] = self.values[initial] if initial else self.filled(pointee, _any)
         return result, ()
@@ -299,7 +300,7 @@ class _Run:
         # A shift by more than 31 bits is undefined.
         if name.startswith("Shift") and not self.decide(self.applied("ULessThan", values[1], _word(32))):
             return _any()
-        # Most ways share terms. Cached values stay alive, and keep their ids.
+        # Most executions share terms. The cache keeps values alive, so that no other value has their ids.
         key = name, *(value.get_id() for value in values)
         if key not in self.terms:
             self.terms[key] = z3.simplify(_OPERATIONS[name](*values)), values
