@@ -46,17 +46,17 @@ class Flow:
         self.points: list[Point] = []
         self._expand(main, Point())
 
-    def _expand(self, function: str, behind: Point) -> Point:
-        """The first point of a function, whose end leads to a point of its caller."""
+    def _expand(self, function: str, caller: Point) -> Point:
+        """The first point of a function, whose end leads to `caller`."""
         body = self._functions[function]
         points = [Point(self._kind(line)) for line in body]
         self.points += points
         labels = {line.result: point for line, point in zip(body, points, strict=True) if line.name == "Label"}
-        for line, point, after in zip(body, points, [*points[1:], behind], strict=True):
+        for line, point, after in zip(body, points, [*points[1:], caller], strict=True):
             if line.name in ("Branch", "BranchConditional", "Switch"):
                 point.nexts = [labels[operand] for operand in line.operands if operand in labels]
             elif line.name in ("Return", "ReturnValue"):
-                point.nexts = [behind]
+                point.nexts = [caller]
             elif line.name == "FunctionCall":
                 point.nexts = [self._expand(line.operands[1], after)]
             elif line.name != "Unreachable":
@@ -65,7 +65,7 @@ class Flow:
 
     def _kind(self, line: Instruction) -> str:
         if line.name == "ControlBarrier":
-            # It orders shared memory with scope Workgroup and semantics AcquireRelease | WorkgroupMemory.
+            # Barriers of shared memory have scope Workgroup and semantics AcquireRelease | WorkgroupMemory.
             execution, memory, semantics = (int(self._constants[operand]) for operand in line.operands)
             return "barrier" if (execution, memory) == (2, 2) and semantics & 0x108 == 0x108 else ""
         if not self._shared & set(line.operands) or line.name in ("AccessChain", "InBoundsAccessChain", "EntryPoint"):

@@ -19,8 +19,9 @@ from tests.support.plans import chosen
 BENCHMARKS = {case.id for case in CASES}
 # Families of GCN 4, RDNA 2 and RDNA 3.
 FAMILIES = ("polaris10", "navi21", "gfx1100")
-# First parts of the names of modules that are bound by memory. Bound by computation are pool_small_selection_32, which
-# has the three vectors of an input row in flight, and LOG_SUM_EXP of 16 bits, with 200 instructions for each load.
+# Prefixes of the names of modules that are bound by memory. Two others are bound by computation:
+# pool_small_selection_32, which has the three vectors of an input row in flight, and LOG_SUM_EXP of 16 bits, which has
+# 200 instructions for each load.
 STREAMING = (
     *(f"{kernel}_selection" for kernel in ("rows_cooperating", "columns_cooperating", "combine")),
     *(f"{kernel}_sum" for kernel in ("rows_cooperating", "columns_cooperating", "combine")),
@@ -59,7 +60,7 @@ def test_numbers_are_plausible_for_the_family():
 
 @functools.cache
 def kernels_of(family):
-    """Kernels of the benchmarks; for the family with the fewest registers every module with every type."""
+    """The kernels of the benchmarks; for the family with the fewest registers, every module with every type."""
     others = [*chosen("CPU"), *chosen("GPU")] if family == "gfx1100" else []
     sources = compiled.sources([*CASES, *others])
     _, kernels = compiled.compile_for(family, sources)
@@ -129,7 +130,7 @@ def loop(label, body):
     ],
     ids=range(13),
 )
-def test_loads_in_flight(assembly, loads):
+def test_loads_before_the_first_wait_of_the_main_loop_count(assembly, loads):
     assert loads_in_flight(assembly) == loads
 
 

@@ -29,7 +29,7 @@ def test_numbers_and_names_are_those_of_directml(enum, names):
     assert AxisDirection.member(DataType.FLOAT32) is None
 
 
-def test_bits_and_types_of_numpy():
+def test_a_data_type_has_the_bits_and_the_numpy_type_of_its_name():
     bits = {"UNKNOWN": 0, "UINT4": 4, "INT4": 4}
     for data_type in DataType:
         assert data_type.bits == bits.get(data_type.name, int(re.sub(r"\D", "", data_type.name) or 0))

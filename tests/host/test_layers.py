@@ -42,7 +42,7 @@ MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py")}
 
 @functools.cache
 def imports(module: str) -> set[str]:
-    """The modules that a module imports, at any place in it."""
+    """The modules that a module imports, also in functions."""
     names = set()
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.Import):

@@ -21,7 +21,7 @@ from tests.support.limits import LIMITS
 from tests.support.plans import chosen, of_operator
 
 F = dmlgpu.ReduceFunction
-# At most, a load needs ITERATIONS, and the ends of loops need ENDS more.
+# Maximum numbers of iterations: for each load, and for the ends of an invocation's loops.
 ITERATIONS, ENDS = 3.5, 20
 
 
@@ -38,7 +38,7 @@ def counter():
 
 @pytest.fixture(scope="module")
 def infinite():
-    """A counter with infinite elements, which exact sums load twice."""
+    """A counter whose elements are infinities, which exact sums load twice."""
     return Counter(device_of(DRIVERS["lavapipe"]).index, 0x7F800000)
 
 
@@ -56,8 +56,8 @@ def infinite():
         ("pool_direct", (1, 1, 900, 80), (0, 0, 0, 2), (33, 40)),
     ],
 )
-def test_exact_sums_that_load_all_elements_twice(counter, infinite, variant, sizes, strides, axes):
-    """All outputs share the same elements."""
+def test_exact_sums_that_load_elements_twice_stay_within_the_limit(counter, infinite, variant, sizes, strides, axes):
+    """All outputs have the same elements."""
     source = TensorDesc(FLOAT32, sizes, strides)
     if variant.startswith("pool"):
         desc = AveragePoolingOperatorDesc.of(source, axes)
@@ -76,7 +76,7 @@ def test_exact_sums_that_load_all_elements_twice(counter, infinite, variant, siz
     [((1, 1, 90, 100), 1 << 11, 1), ((1, 1, 50, 50), 1 << 12, (3, 7)), ((1, 1, 300, 400), 3, 1)],
     ids=["bins", "rows", "splits"],
 )
-def test_regions_of_whole_planes(counter, sizes, regions, size):
+def test_regions_of_whole_planes_stay_within_the_limit(counter, sizes, regions, size):
     """All regions have infinite corners."""
     counter = Counter(device_of(DRIVERS["lavapipe"]).index, 0, 0xFF800000, 0xFF800000, 0x7F800000, 0x7F800000)
     desc = dmlgpu.RoiPoolingOperatorDesc.of(TensorDesc(FLOAT32, sizes), size, roi_count=regions)
@@ -112,7 +112,7 @@ REDUCTIONS = [
 
 @pytest.mark.parametrize("rank", [1, 2, 5, 8])
 @pytest.mark.parametrize("axis", ["first", "last"])
-def test_short_outputs_of_every_rank(counter, infinite, rank, axis):
+def test_short_outputs_of_every_rank_stay_within_the_limit(counter, infinite, rank, axis):
     """Millions of outputs have a few elements, so that loops over outputs are as long as loops over elements."""
     size = round((1 << 22) ** (1 / max(rank - 1, 1)))
     kept = [size + 1, *[size] * (rank - 2)] if rank > 1 else []
@@ -221,7 +221,7 @@ def quantized(channels):
     ],
     ids=str,
 )
-def test_the_longest_loops_of_each_variant(counter, variant, desc):
+def test_the_longest_loops_of_each_variant_stay_within_the_limit(counter, variant, desc):
     """With one core, an invocation has almost as many loads as are allowed."""
     kernel = "pool_direct" if variant.startswith("pool_direct") else None
     plan = lower(desc, Limits(1 << 27, 64, 4, simd_width=8, gathers=variant.endswith("turns")), kernel)
@@ -252,12 +252,12 @@ def reduction(function, data_type, sizes, axes, strides=None):
     ],
     ids=lambda value: value if isinstance(value, int) else value.summary,
 )
-def test_loops_that_once_ended_early(counter, cores, desc):
+def test_loops_that_once_ended_early_are_complete(counter, cores, desc):
     check(counter, lower(desc, Limits(1 << 27, 64, 4 * cores, simd_width=8)))
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_plans_of_any_size(counter, seed):
+def test_plans_of_any_size_stay_within_the_limit(counter, seed):
     integer = random.Random(seed).randint
     limits, checked = large.limits(Choices(integer)), 0
     while checked < 2:
@@ -271,7 +271,7 @@ def test_plans_of_any_size(counter, seed):
         check(counter, plan)
 
 
-def test_plans_of_every_kernel(counter):
+def test_plans_of_every_kernel_stay_within_the_limit(counter):
     """The plans have each kernel with each accumulator, and with each width."""
     checked = set()
     for cases, limits in (
@@ -301,7 +301,7 @@ def test_many_partials_are_combined_in_several_levels(cores):
     assert others[-1].push["partial_count"] <= 2048
 
 
-# Loops that are ended
+# Loops that the driver ends early
 
 # Limits of one SIMD vector of llvmpipe, without a limit of loops.
 ONE = Limits(1 << 31, 8, 1, 1 << 30, dispatch_elements=1 << 31, invocation_loads=1 << 28, simd_width=8)

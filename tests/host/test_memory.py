@@ -128,7 +128,7 @@ def test_released_neighbours_become_one_range():
         *((True, *sizes) for sizes in ((1, 1024), (257, 1024), (513, 768), (1025, 1280), (4100, 4352))),
     ],
 )
-def test_sizes_of_buffers(shared, size, buffer):
+def test_buffers_are_multiples_of_the_step_or_of_their_first_slice(shared, size, buffer):
     buffers = Buffers()
     buffers.allocator(most=4096, shared=shared).allocate(size)
     assert list(buffers.sizes.values()) == [buffer]

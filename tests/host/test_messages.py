@@ -17,11 +17,11 @@ IMAGE = np.zeros((1, 1, 3, 3), np.float32)
 BOOLS = np.zeros((2, 3), bool)
 PLANES = np.zeros((1, 4, 4), np.float32)
 POOLED, PLACES = np.zeros((1, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
-# Sizes and strides of a tensor whose overlap takes too long to find.
+# Sizes and strides of a tensor for which the search for overlaps is ended without a result.
 UNKNOWN = (1, *(8,) * 6), (1, *NO_END[2:])
 WINDOW = {"window_size": (2, 2), "strides": (1, 1), "start_padding": (0, 0), "end_padding": (0, 0), "dilations": (1, 1)}
 
-# For each call, its name in messages, and valid arguments.
+# By the names of calls in messages: each call with valid arguments.
 CALLS = {
     TensorDesc: ("TensorDesc", {"data_type": FLOAT32, "sizes": (2, 3)}),
     TensorDesc.of: ("TensorDesc", {}),
@@ -382,7 +382,7 @@ def described(field, value):
 
 
 def mistakes():
-    """A call, its wrong arguments, and the message."""
+    """Pairs of a call and its wrong arguments, with the message."""
     for call, rows in ALONE.items():
         for field, values, allowed in rows:
             argument, *entry = field.rstrip("]").split("[")
@@ -398,7 +398,7 @@ MISTAKES = [*mistakes()]
 
 
 @pytest.mark.parametrize(("call", "wrong", "message"), MISTAKES, ids=[message[:80] for *_, message in MISTAKES])
-def test_message(call, wrong, message):
+def test_a_message_has_the_field_the_value_and_the_allowed_values(call, wrong, message):
     # Only whole words match: 1 matches neither 10 nor -1.
     words = ".*".join(rf"(?<![\w-]){re.escape(part)}(?!\w)" for part in message.split(" ... "))
     with pytest.raises(dmlgpu.DescriptorError, match=f"^{words}") as caught:
@@ -408,7 +408,7 @@ def test_message(call, wrong, message):
 
 
 class BFloat16:
-    """An array of a type that NumPy lacks, as PyTorch's tensors have."""
+    """An array of a type that NumPy lacks, like a tensor of PyTorch."""
 
     dtype, shape = "torch.bfloat16", (2, 3)
 

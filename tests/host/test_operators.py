@@ -180,7 +180,7 @@ def is_accepted(*args, **kwargs):
 
 
 def holds_input(size, output, window, stride, start, dilation):
-    """Whether each window has an element of the input, by the definition."""
+    """Whether each window has an element of the input, by a literal search."""
     return all(any(0 <= o * stride - start + k * dilation < size for k in range(window)) for o in range(output))
 
 

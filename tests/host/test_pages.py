@@ -13,7 +13,7 @@ from tests.support.processes import ROOT
 # Cases with separate pages.
 TOP_K = [case for case in CASES if case.id.startswith("top-k-")]
 CUMULATIVE = [case for case in CASES if case.id.startswith("cumulative-")]
-# The rows of docs/compared.md, with patterns of the names of cases.
+# The rows of docs/compared.md, with patterns that match the names of their cases.
 SUMMARY = {
     "argmax over one axis": r"argmax-(4096x1024-(last|first)|segmentation|2\^20x8|8x2\^20|65536x33)",
     "argmax of all elements": "argmax-4096x1024-all",

@@ -124,7 +124,7 @@ def test_each_element_lies_in_one_part(name, segment):
             end = outputs.stop
             assert {part.outputs for part in parts} == {outputs}
             assert len({part.segments for part in parts}) == len(parts)
-            # After an unaligned end, which tensors or partials require, parts soon begin aligned again.
+            # A tensor's or the partials' size may force an unaligned end; soon after it, parts begin aligned again.
             assert outputs.start % kernel.rules.step == 0 or end <= kernel.rules.next(outputs.start)
             for output in outputs:
                 for number, address in elements_of(kernel, output):
@@ -139,7 +139,7 @@ def test_each_element_lies_in_one_part(name, segment):
 
 
 def check_whole(kernel, parts, segment):
-    """Checks that a whole part has all elements of its segment, and that some kernel computes each part."""
+    """Checks that a whole part has all elements of its segment, and that each part has a kernel that computes it."""
     for part in parts:
         for output in part.outputs if part.whole and isinstance(kernel.problem.domain, Axes) else ():
             numbers = [number for number, at in elements_of(kernel, output) if at // segment == part.segments[0]]
@@ -185,7 +185,7 @@ def test_columns_of_segments_that_end_with_rows_are_one_range():
 
 
 def test_outputs_that_alternate_between_segments_share_ranges():
-    """Few adjacent outputs lie in the same segment."""
+    """Runs of adjacent outputs in one segment are short."""
     source = TensorDesc(FLOAT32, (512, 2, 3), (3, 1600, 1))
     kernel = next(kernels_of(dmlgpu.ReduceOperatorDesc.of(dmlgpu.ReduceFunction.SUM, source, (2,)), 1600, ROOMY))
     assert not kernel.rules.ascending
@@ -260,7 +260,7 @@ def test_parts_end_at_multiples_of_a_step_if_possible():
     ],
     ids=range(6),
 )
-def test_plans_of_odd_segments(desc, limits):
+def test_plans_of_odd_segments_keep_all_rules(desc, limits):
     plan = lower(desc, replace(limits, dispatch_count=1 << 20))
     check(plan)
     assert max(len(plan.segments(binding)) for dispatch in plan.dispatches for binding in dispatch.bindings) > 2

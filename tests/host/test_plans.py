@@ -40,7 +40,7 @@ by_device = pytest.mark.parametrize("limits", [CPU, GPU], ids=["cpu", "gpu"])
 @by_limits
 @pytest.mark.parametrize("kind", CASES_OF, ids=lambda kind: kind.__name__)
 def test_plan_keeps_to_the_limits_and_covers_every_output_once(kind, limits):
-    # Plans of split tensors are long, so each of these limits has a third of the cases.
+    # Plans of split tensors are long, so each of their limits runs a third of the cases.
     first, step = {"lowered": (0, 3), "odd": (1, 3)}.get(limits, (0, 1))
     for case in CASES_OF[kind][first::step]:
         check(case.plan(PLANNED[limits]))
@@ -161,7 +161,7 @@ def test_numbers_of_elements_have_a_bit_for_late_ones_if_possible(columns, late)
 
 @by_device
 @pytest.mark.parametrize("data_type", [UINT8, FLOAT16])
-def test_marks_of_unpooling_take_a_sixteenth_of_the_memory_of_all_tensors(data_type, limits):
+def test_marks_of_unpooling_use_a_sixteenth_of_the_memory_of_all_tensors(data_type, limits):
     """A mark has 4 bytes, more than an element, so few outputs are marked at a time."""
     desc = dmlgpu.MaxUnpoolingOperatorDesc.of(TensorDesc(data_type, (4, 64, 512, 512)), (1024, 1024))
     tensors = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
@@ -282,7 +282,7 @@ def test_the_work_of_a_plan_is_its_number_of_loads():
 
 @pytest.mark.parametrize(("window", "unrolled"), [(11, [4, 8]), (21, [4, 2])])
 def test_few_windows_of_a_tile_are_unrolled(window, unrolled):
-    """If more were, lavapipe (Mesa 25) would compile half as long again."""
+    """With more, lavapipe (Mesa 25) would need half as much time again to compile the kernel."""
     plan = lower(pool_desc(FLOAT32, (1, 1, 99, 99), (window, window), indices=None), CPU)
     assert [dispatch.shader.constants["unrolled"] for dispatch in plan.dispatches] == unrolled
 
@@ -322,7 +322,7 @@ def test_an_item_has_several_vectors_of_a_row_if_few_columns_are_computed_twice(
         *((FLOAT16, (1, 50_000, n), columns) for n, columns in ((3, 16), (8, 1), (9, 16))),
         *((FLOAT32, (1, 50_000, n), columns) for n, columns in ((2, 8), (5, 16), (12, 1), (17, 1))),
         *((INT64, (1, 50_000, n), columns) for n, columns in ((2, 1), (3, 8))),
-        # All outputs together, or each output, may have too few elements.
+        # Too few elements, in all outputs together, or in each.
         *((UINT8, (4, n, 3), columns) for n, columns in ((2730, 0), (2731, 16))),
         *((FLOAT32, (99, n, 3), columns) for n, columns in ((4095, 0), (4096, 16))),
     ],
@@ -552,8 +552,8 @@ def test_dispatches_of_tiles_load_at_most_twice_the_allowed_elements(sizes, wind
     ],
     ids=str,
 )
-def test_large_windows_take_few_dispatches_of_few_loads(sizes, window, indices):
-    """Rows that several ranges need are computed at most twice, and long loops are cut into several dispatches."""
+def test_large_windows_need_few_dispatches_of_few_loads(sizes, window, indices):
+    """Rows that several ranges need are computed at most twice. Long loops are cut into several dispatches."""
     x = TensorDesc(FLOAT32, (1, 1, *sizes))
     desc = dmlgpu.MaxPooling2OperatorDesc.of(x, window, indices_data_type=UINT32 if indices else None)
     limits = Limits(segment_bytes=1 << 27, group_size=32, group_count=4)

@@ -53,7 +53,7 @@ def lines_along(sizes, axes):
 
 
 def windows_over(desc, sizes, output_sizes):
-    """For each output, in order, the coordinates of its elements, and the number of places before the padding's end."""
+    """For each output, in order, the coordinates of its elements, and how many positions precede the padding's end."""
     dilations = getattr(desc, "dilations", (1,) * len(desc.strides))
     for n, c, *output in np.ndindex(output_sizes):
         elements, count = [], 0
@@ -66,8 +66,8 @@ def windows_over(desc, sizes, output_sizes):
         yield elements, count
 
 
-def values_at(x, places):
-    return [x[at].item() for at in places]
+def values_at(x, coordinates):
+    return [x[at].item() for at in coordinates]
 
 
 def maximum_of(x, elements):
@@ -110,7 +110,7 @@ def check_reduce(desc, x):
 
 
 def windows_of(desc, x):
-    """For each output, in order, the elements of its window, and the number of places before the padding's end."""
+    """For each output, in order, the elements of its window, and how many positions precede the padding's end."""
     for elements, count in windows_over(desc, x.shape, desc.output_tensor.sizes):
         yield values_at(x, elements), count
 

@@ -32,14 +32,14 @@ def decisive(numbers):
 
 
 def root_to_odd(number):
-    # 240 more bits, so that each root has far more than 53; the last one tells whether the root is longer.
+    # With 240 more bits, each root has far more than 53. The last bit is 1 if the root is inexact.
     scaled = int(number * 2**298) << 240
     root = math.isqrt(scaled)
     return to_odd(Fraction(2 * root + (root**2 != scaled), 2 << 120 + 149))
 
 
 def columns(rng, count, exponents):
-    """Columns of floats with these exponents and often simple mantissas; in half of the columns floats cancel."""
+    """Columns of floats with these exponents. Many have simple mantissas; in half of the columns floats cancel."""
     mantissas = [1, 3, 1 << 23, (1 << 24) - 1, *(rng.getrandbits(24) for _ in range(8))]
     numbers = [[rng.choice(mantissas) * 2.0 ** rng.choice(exponents) for _ in range(count)] for _ in range(200)]
     x = np.array(numbers, np.float32).T * np.float32([[rng.choice((-1, 1))] for _ in range(count)])
@@ -79,7 +79,7 @@ def test_quotients_and_roots_of_many_terms_are_exact(count):
 @pytest.mark.parametrize("cancels", [0, 2.0**20], ids=["", "terms that cancel"])
 @pytest.mark.parametrize("count", COUNTS)
 def test_sums_next_to_numbers_of_25_bits_are_exact(count, cancels):
-    """Additions of these terms would err by last bits, to the other side of the number."""
+    """Rounded additions of these terms would end at the other side of the number."""
     rng = random.Random(count)
     numbers = [float(rng.getrandbits(24) << 1 | 1) for _ in range(100)]
     for power, factor in (1, 1), (1, count), (2, 1):

@@ -45,7 +45,7 @@ def grouped(*steps: NamedStep, has_barriers: bool = True) -> str:
     ("steps", "expected"),
     [
         ("a>b", "a>b"),
-        # Independent steps.
+        # Steps are independent.
         ("a>b a>c d>e", "a>b a>c d>e"),
         ("a>a", "a>a"),
         # A step reads the output of another.
@@ -68,7 +68,7 @@ def grouped(*steps: NamedStep, has_barriers: bool = True) -> str:
 def test_barriers_are_between_dependent_steps(steps, expected):
     steps = [step(text) for text in steps.split()]
     assert grouped(*steps) == expected
-    # Without barriers, a submission begins in the place of each.
+    # Without barriers, a submission begins where each barrier was.
     assert grouped(*steps, has_barriers=False) == re.sub(r"\[\w+\]", "|", expected)
 
 

@@ -18,7 +18,7 @@ from tests.support.processes import ROOT, output_of
 from tests.support.shaders import MODULES, SHADERS, SOURCES, build
 
 
-def test_workgroup_size_is_the_first_constant():
+def test_the_workgroup_size_is_the_first_constant():
     numbers = {int(n) for source in SOURCES.values() for n in re.findall(r"local_size_x_id = (\d+)", source)}
     assert numbers == {spirv.layout_of(module).constants["group_size"] for module in MODULES} == {0}
 
@@ -244,7 +244,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_damaged_module_is_named(installed, damage):
+def test_a_damaged_module_is_named(installed, damage):
     file = installed / "rows_selection_8.spv"
     content = damage(file.read_bytes())
     file.write_bytes(content)
@@ -265,7 +265,7 @@ def test_no_more_is_read_than_a_module_can_have(installed):
 
 
 @pytest.mark.parametrize("name", ["rows_selection_8.spv", "layouts.json"])
-def test_missing_file_is_named(installed, name):
+def test_a_missing_file_is_named(installed, name):
     (installed / name).unlink()
     with pytest.raises(DeviceError, match=rf"^shader .*[/\\]{name} cannot be read \(.*\); reinstall dmlgpu"):
         spirv.load("rows_selection_8")

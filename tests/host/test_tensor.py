@@ -33,7 +33,7 @@ from tests.support.errors import refuses
         (UINT8, (2, 2), (2**32 - 3, 1), 2**32),
     ],
 )
-def test_minimum_size_in_bytes(data_type, sizes, strides, size_in_bytes):
+def test_the_minimum_size_is_that_of_directml(data_type, sizes, strides, size_in_bytes):
     assert TensorDesc(data_type, sizes, strides).minimum_size_in_bytes == size_in_bytes
     assert TensorDesc(data_type, sizes, strides).size_in_bytes == size_in_bytes
 
@@ -49,7 +49,7 @@ def test_a_tensor_reaches_at_most_2_to_the_32_minus_1_elements_far(sizes, stride
     ("sizes", "strides"),
     [((7,), (1,)), ((2, 3), (3, 1)), ((4, 1, 5), (5, 5, 1)), ((2,) * 8, (128, 64, 32, 16, 8, 4, 2, 1))],
 )
-def test_packed_strides(sizes, strides):
+def test_packed_strides_are_those_of_row_major_order(sizes, strides):
     packed = TensorDesc(FLOAT32, sizes)
     assert (packed.strides, packed.element_strides) == (None, strides)
     assert packed.is_packed

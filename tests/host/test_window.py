@@ -1,4 +1,4 @@
-"""The arithmetic of windows against lists of their places."""
+"""The arithmetic of windows against lists of their positions."""
 
 import itertools
 
@@ -22,65 +22,65 @@ WINDOWS = [
 ]
 
 
-def places(window: Window) -> list[range]:
-    """The places of each window."""
+def positions(window: Window) -> list[range]:
+    """The positions of each window."""
     begins = [window.begin(i) for i in range(window.output_size)]
     return [range(begin, begin + window.extent, window.dilation) for begin in begins]
 
 
 def inside(window: Window, row: range) -> list[int]:
-    """The places of a window that hold an element."""
-    return [place for place in row if 0 <= place < window.size]
+    """The positions of a window that hold an element."""
+    return [position for position in row if 0 <= position < window.size]
 
 
-def test_extents_and_counts_are_those_of_the_places():
+def test_extents_and_counts_are_those_of_the_positions():
     for window in WINDOWS:
-        (*_, last), behind = places(window), window.size + window.end_padding
-        assert all(len(row) == window.window_size for row in places(window))
+        (*_, last), end = positions(window), window.size + window.end_padding
+        assert all(len(row) == window.window_size for row in positions(window))
         assert last[-1] + window.start_padding + 1 == window.end
         assert max(0, last[-1] + 1 - window.size) == window.overhang
-        many = places(window._replace(output_size=20))
-        assert sum(row[-1] < behind for row in many) == max(0, window.fitting)
-        rounded = [begin for begin, *_ in many if begin + window.extent - window.stride < behind]
+        many = positions(window._replace(output_size=20))
+        assert sum(row[-1] < end for row in many) == max(0, window.fitting)
+        rounded = [begin for begin, *_ in many if begin + window.extent - window.stride < end]
         if rounded:
             assert len(rounded) - (rounded[-1] >= window.size) == window.rounded(True)
-        assert next((i for i, row in enumerate(places(window)) if not inside(window, row)), None) == (
+        assert next((i for i, row in enumerate(positions(window)) if not inside(window, row)), None) == (
             window.first_empty(window.output_size)
         )
 
 
 def test_a_part_of_the_windows_has_their_elements():
     for window in WINDOWS:
-        assert all(len(inside(window, row)) <= window.inside for row in places(window))
+        assert all(len(inside(window, row)) <= window.inside for row in positions(window))
         if window.first_empty(window.output_size) is not None:
             continue
         for begin, end in itertools.combinations(range(window.output_size + 1), 2):
             first, part = window.part(range(begin, end))
             assert 0 <= first <= first + part.size <= window.size
-            held = [inside(window, row) for row in places(window)[begin:end]]
-            assert [[first + place for place in inside(part, row)] for row in places(part)] == held
+            expected = [inside(window, row) for row in positions(window)[begin:end]]
+            assert [[first + position for position in inside(part, row)] for row in positions(part)] == expected
 
 
 def test_windows_that_cover_elements_are_known():
     for window in WINDOWS:
-        spans = [range(row[0], row[-1] + 1) for row in places(window)]
-        over = [{i for i, span in enumerate(spans) if place in span} for place in range(window.size)]
+        spans = [range(row[0], row[-1] + 1) for row in positions(window)]
+        over = [{i for i, span in enumerate(spans) if position in span} for position in range(window.size)]
         assert max(map(len, over)) <= window.overlap
         for first, last in itertools.combinations_with_replacement(range(window.size), 2):
             low, high = window.covering(first, last)
-            held = set().union(*over[first : last + 1])
+            expected = set().union(*over[first : last + 1])
             # Elements between two windows may lie in none.
-            assert held <= set(range(low, high + 1))
-            assert not held or (low, high) == (min(held), max(held))
+            assert expected <= set(range(low, high + 1))
+            assert not expected or (low, high) == (min(expected), max(expected))
         gradient = window.transposed
         assert gradient.padded == window.size + window.reach
         at = range(0, gradient.size * window.stride, window.stride)
-        assert [{place // window.stride for place in row if place in at} for row in places(gradient)] == over
+        assert [{i // window.stride for i in row if i in at} for row in positions(gradient)] == over
 
 
 @pytest.mark.parametrize("padding", [False, True])
 def test_averages_count_the_padding_or_only_the_input(padding):
     for window in WINDOWS:
         begin, end = window.counted(padding)
-        before, behind = padding * window.start_padding, padding * window.end_padding
-        assert range(begin - window.start_padding, end - window.start_padding) == range(-before, window.size + behind)
+        before, after = padding * window.start_padding, padding * window.end_padding
+        assert range(begin - window.start_padding, end - window.start_padding) == range(-before, window.size + after)
