@@ -106,7 +106,7 @@ def refuses_out(words, name, x, *arguments, error=DescriptorError, **options):
 
 @pytest.mark.parametrize("chunk_bytes", [4, 60, 500, 3000, 1 << 20])
 @pytest.mark.parametrize("axis", [None, 0, 1, -1, (0, 2), (1, 2)])
-def test_reductions(axis, chunk_bytes):
+def test_reductions_are_those_of_the_whole_array(axis, chunk_bytes):
     x = array_for(chunk_bytes)
     options = {"axis": axis, "chunk_bytes": chunk_bytes}
     for keepdims in (False, True):
@@ -119,7 +119,7 @@ def test_reductions(axis, chunk_bytes):
 
 @pytest.mark.parametrize("chunk_bytes", [4, 60, 500, 3000, 1 << 20])
 @pytest.mark.parametrize("axis", [0, 1, -1])
-def test_top_k(axis, chunk_bytes):
+def test_top_k_is_that_of_the_whole_array(axis, chunk_bytes):
     """Elements have ties, and some chunks have fewer than k elements along the axis."""
     x = array_for(chunk_bytes)
     for k, mode in ((1, "largest"), (4, "smallest"), (x.shape[axis], "largest")):
@@ -135,7 +135,7 @@ TYPES = ["bool", "int8", "uint8", ">i2", "uint16", "int32", "uint32", "int64", "
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("chunk_bytes", [1, 60, 1 << 20])
-def test_types_of_elements_and_results(dtype, chunk_bytes):
+def test_results_of_all_types_are_those_of_the_whole_array(dtype, chunk_bytes):
     x = (values(5, 6) % 3 + (dtype != "bool")).astype(dtype)
     is_float = x.dtype.kind == "f"
     for axis, keepdims in ((None, False), (0, True), ((0, 1), False), (-1, False)):
@@ -149,14 +149,14 @@ def test_types_of_elements_and_results(dtype, chunk_bytes):
         check("mean", x, dtype=result, exact=True, chunk_bytes=chunk_bytes)
 
 
-def test_sums_of_uint8_beyond_32_bits():
+def test_sums_of_uint8_may_exceed_32_bits():
     x = chunked(np.broadcast_to(np.uint8(255), (1 << 13, 1 << 12)), chunk_bytes=1 << 22)
     assert dmlgpu.sum(x) == 255 << 25
     assert dmlgpu.sum(x, dtype="uint32") == (255 << 25) % (1 << 32)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "uint8", "bool"])
-def test_reductions_of_no_elements(dtype, tmp_path):
+def test_reductions_of_no_elements_are_those_of_the_whole_array(dtype, tmp_path):
     x = Sliced(np.zeros((2, 0, 3), dtype))
     for name in ("sum", "prod", "mean")[: 2 + (x.dtype.kind == "f")]:
         for axis, keepdims in ((None, False), (1, False), ((0, 1), True), (0, False)):
@@ -173,7 +173,7 @@ def test_reductions_of_no_elements(dtype, tmp_path):
     assert x.reads == []
 
 
-# Each function in two or three of the twelve ways.
+# Each function with two or three of the twelve combinations.
 @pytest.mark.parametrize(
     ("dtype", "axis", "by", "function"),
     [
@@ -185,7 +185,7 @@ def test_reductions_of_no_elements(dtype, tmp_path):
         )
     ],
 )
-def test_exact_sums(dtype, axis, by, function, monkeypatch):
+def test_exact_sums_are_those_of_the_whole_array(dtype, axis, by, function, monkeypatch):
     """Elements have so many binades that rounded sums would depend on the chunks; some are not finite."""
     if by == "device":
         for limit in ("_FEW_OF_WHOLE", "_FEW_OF_OUTPUT", "_FEW_OF_CHUNK"):
@@ -215,7 +215,7 @@ def test_numpy_adds_few_elements_of_each_output(monkeypatch):
     assert len(calls) == 1
 
 
-def test_exact_sums_of_any_strides_and_byte_order():
+def test_exact_sums_accept_any_strides_and_byte_order():
     """Devices get all of these as copies, or packed."""
     x = np.random.default_rng(1).standard_normal((24, 50)).astype(np.float32)
     record = np.zeros(x.shape, [("flag", "i1"), ("value", "f4")])
@@ -236,12 +236,12 @@ def test_exact_sums_of_any_strides_and_byte_order():
     ],
     ids=["overflow on the way", "many halves", "tie broken downwards", "tie broken upwards"],
 )
-def test_exact_sums_that_no_float_holds_on_the_way(row, expected):
+def test_exact_sums_may_exceed_the_range_of_floats_on_the_way(row, expected):
     assert dmlgpu.sum(chunked(np.float32(row), chunk_bytes=4), exact=True) == expected
 
 
 @pytest.mark.parametrize("function", ["sum", "l2"])
-def test_exact_sums_without_outputs(function):
+def test_exact_sums_without_outputs_are_empty(function):
     assert dmlgpu.reduce(chunked(np.zeros((3, 0), np.float32)), function, 0, exact=True).shape == (0,)
 
 
@@ -257,7 +257,7 @@ SCANS = [
 
 
 @pytest.mark.parametrize("options", SCANS, ids=str)
-def test_scans(options):
+def test_scans_are_those_of_the_whole_array(options):
     """Sums and products of integers wrap; exact sums are rounded once, because no total is rounded."""
     bits = np.random.default_rng(7).integers(0, 1 << 32, (5, 9), np.uint64).astype(np.uint32)
     for x in (values(5, 9, dtype="uint8") - 4, bits):
@@ -277,7 +277,7 @@ def test_scans(options):
         ("cumulative_prod", dmlgpu.CumulativeProductOperatorDesc),
     ],
 )
-def test_rounded_scans(name, kind, dtype):
+def test_rounded_scans_keep_to_their_bound(name, kind, dtype):
     """Chunks add an error of 2^-23 of the sum or product to the bound of the whole array."""
     x = np.exp(np.random.default_rng(8).standard_normal((3, 500)) / 3).astype(dtype)
     desc = kind.of(x, 1)
@@ -314,7 +314,7 @@ def test_scans_of_whole_lines_need_no_totals(monkeypatch):
 
 
 @pytest.mark.parametrize("chunk_bytes", [4, 300, 2000, 1 << 20])
-def test_poolings(chunk_bytes):
+def test_poolings_are_those_of_the_whole_array(chunk_bytes):
     x = Sliced(values(2, 3, 13, 12))
     window = {"window_size": (3, 2), "strides": (2, 3), "padding": ((1, 1), (0, 1)), "dilations": (2, 1)}
     for indices in (False, True):
@@ -342,7 +342,7 @@ def test_the_next_chunk_is_read_while_one_is_computed():
 
 
 @pytest.mark.parametrize("function", [dmlgpu.argmax, dmlgpu.max_pooling])
-def test_two_chunks_are_in_memory(function):
+def test_at_most_two_chunks_are_in_memory(function):
     x = Sliced(values(1, 12, 50))
     gc.disable()  # memory must not depend on it
     try:
@@ -375,7 +375,7 @@ def test_two_chunks_are_in_memory(function):
         ((9, 4, 1 << 15), None, 60 << 14, lambda x: dmlgpu.sum(x, (0, 1), exact=True), (3, 4, 1 << 14)),
     ],
 )
-def test_sizes_of_chunks(shape, stored, chunk_bytes, call, sizes):
+def test_chunks_fill_the_bytes_with_whole_stored_chunks_or_whole_lines(shape, stored, chunk_bytes, call, sizes):
     x = Sliced(values(*shape), chunks=stored)
     call(chunked(x, chunk_bytes=chunk_bytes))
     assert tuple(part.stop - part.start for part in x.reads[0][0]) == sizes
@@ -388,7 +388,7 @@ def test_contiguous_elements_are_read_together(order, expected):
     assert sizes == expected
 
 
-def test_scalars_and_no_outputs():
+def test_results_may_be_scalars_or_empty():
     empty = np.empty((0, 3), np.int8)
     check("argmax", values(5))
     check("argmax", empty, 1)
@@ -442,7 +442,7 @@ def resident_bytes():
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssFile"))
 
 
-def test_paths_of_files(file, tmp_path, monkeypatch):
+def test_a_path_opens_a_npy_file(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path in (file, str(file), "x.npy"):
         x = chunked(path, chunk_bytes=16 << 20)
@@ -543,7 +543,7 @@ def test_results_go_to_new_files(tmp_path):
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((5,), None), ((3, 0, 2), 0)])
-def test_files_of_one_result_and_of_none(tmp_path, shape, axis):
+def test_files_have_a_single_result_or_none(tmp_path, shape, axis):
     dmlgpu.argmax(chunked(np.ones(shape, np.int8)), axis, out=tmp_path / "x.npy")
     assert np.load(tmp_path / "x.npy").shape == np.ones(shape).argmax(axis).shape
 
@@ -592,7 +592,7 @@ def test_an_incomplete_file_is_not_mapped_when_it_is_removed(tmp_path, monkeypat
         unlink(path)
 
     monkeypatch.setattr(os, "unlink", unlinked)
-    # This function of C raises an error, and has no frame that would keep the file.
+    # A function of C raises the error, without a frame that would keep the file mapped.
     monkeypatch.setattr(source, "give_pages_back", operator.index)
     refuses("scalar index", getattr(dmlgpu, name), chunked(values(8, 5)), 1, error=TypeError, out=tmp_path / "x.npy")
     assert (mapped, [*tmp_path.iterdir()]) == ([False], [])
@@ -649,7 +649,7 @@ class Huge:
 
 
 @pytest.mark.parametrize("shape", [(1 << 40, 1 << 18, 1), (1 << 50, 1 << 50, 2)], ids=str)
-def test_results_that_fit_no_disk_and_no_memory(tmp_path, shape):
+def test_results_that_fit_no_disk_or_no_memory_are_refused(tmp_path, shape):
     x = chunked(Huge(*shape), chunk_bytes=1 << 100)
     with pytest.raises(OSError, match=r"x\.npy\.[0-9a-f]{8}\.part") as raised:
         dmlgpu.argmax(x, 2, out=tmp_path / "x.npy")
@@ -740,7 +740,7 @@ def test_masked_arrays_are_refused():
 
 @pytest.mark.parametrize("function", [np.argmax, np.sum, np.asarray])
 def test_functions_of_numpy_refuse_chunks(function):
-    """Otherwise they would take them for one object: np.argmax would be 0."""
+    """Otherwise NumPy would treat chunks as one object, and np.argmax would be 0."""
     words = r"^<dmlgpu\.chunked ndarray of float32 and \(3, 4\)> is never read as a whole; pass it to a function"
     refuses(words, function, chunked(values(3, 4)), error=TypeError)
 
@@ -757,12 +757,12 @@ X = values(1, 3, 3)
         (dmlgpu.max_unpooling, (chunked(X), chunked(X.astype(np.int64)), 4)),
     ],
 )
-def test_functions_without_chunks(function, arguments):
+def test_other_functions_refuse_chunks(function, arguments):
     words = rf"^{function.__name__}\(\) takes neither chunked nor Dask arrays; pass arrays or device tensors$"
     refuses(words, function, *arguments, error=TypeError)
 
 
-def test_arrays_with_more_elements_than_a_tensor():
+def test_arrays_may_have_more_elements_than_a_tensor():
     words = r"INT64 cannot hold the index of 9223372036854775810 reduced elements; allowed are UINT64$"
     refuses(rf"dtype: {words}", dmlgpu.argmax, chunked(Huge((1 << 62) + 1, 2)))
     for call in (dmlgpu.argmax, dmlgpu.sum, lambda x: dmlgpu.argmax(x, dtype="uint64")):
@@ -859,7 +859,7 @@ def test_out_may_be_any_slice_of_an_array(out):
     np.testing.assert_array_equal(out, x.argmax(2))
 
 
-def test_outs_of_two_results():
+def test_two_results_need_a_tuple_of_two_outs():
     window = {"window_size": 2, "output_indices": True}
     x, both = Sliced(values(1, 3, 3)), (np.empty((1, 2, 2), np.float32), np.empty((1, 2, 2), np.int64))
     for out in (both[0], both[:1], (*both, both[0])):
@@ -980,7 +980,7 @@ class Elementwise(Sliced):
         return self.x[:1] == other.x[:1]
 
 
-def test_arrays_that_are_compared_by_elements():
+def test_arrays_may_be_compared_by_elements():
     x, out = Elementwise(values(6, 5)), Elementwise(np.zeros(6, np.int64))
     assert dmlgpu.argmax(chunked(x, chunk_bytes=40), 1, out=out) is out
     assert np.array_equal(out.x, x.x.argmax(1))

@@ -57,7 +57,7 @@ def test_numpy_s_functions_run_ours(t, monkeypatch, name, axis):
         np.testing.assert_allclose(result.numpy(), expected, 1e-5)
 
 
-def test_out_of_numpy_s_functions(t):
+def test_numpy_s_functions_write_to_out(t):
     out = t.device.tensor(np.zeros((4, 5), np.int64))
     assert np.argmax(t, 0, out) is np.argmax(t, 0, out=out) is out
     assert np.array_equal(out.numpy(), X.argmax(0))
@@ -200,7 +200,7 @@ def test_one_element_is_a_number_and_several_are_none(t):
         refuses(r"ambiguous|size 1", use, t, error=ValueError)
 
 
-def test_no_dimensions(any_device):
+def test_a_tensor_may_have_no_dimensions(any_device):
     scalar = any_device.tensor(np.float32(3))
     assert (scalar.shape, scalar.desc) == ((), TensorDesc(FLOAT32, (1,)))
     assert (scalar.numpy().shape, scalar.numpy().item()) == ((), 3)
@@ -235,7 +235,7 @@ def test_reshape_shares_memory(t, shape):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_wrong_shapes(t, shape, message):
+def test_wrong_shapes_are_refused(t, shape, message):
     refuses(rf"^DeviceTensor\.shape.*{re.escape(message)}", t.reshape, *shape)
 
 
@@ -313,7 +313,7 @@ def test_functions_run_where_the_tensor_is(t, monkeypatch):
 # Memory that two arguments share
 
 
-def test_output_that_is_an_input(any_device):
+def test_an_output_that_is_an_input_is_refused(any_device):
     source = TensorDesc(FLOAT32, (1, 1, 64, 64))
     op = any_device.compile(MaxPooling2OperatorDesc.of(source, (3, 3), start_padding=(1, 1), end_padding=(1, 1)))
     x = np.random.default_rng(0).random((1, 1, 64, 64), np.float32)
@@ -326,7 +326,7 @@ def test_output_that_is_an_input(any_device):
     assert np.array_equal(op(op(q), out=q).numpy(), op(op(x)))
 
 
-def test_one_memory_for_two_outputs(any_device):
+def test_two_outputs_in_one_memory_are_refused(any_device):
     desc = MaxPooling2OperatorDesc.of(TensorDesc(UINT32, (1, 1, 4, 4)), (2, 2), indices_data_type=UINT32)
     op = any_device.compile(desc)
     out = any_device.tensor(np.zeros((1, 1, 3, 3), np.uint32))
@@ -380,7 +380,7 @@ def test_tensors_of_several_segments_are_copied_in_parts(driver, open_device, or
     x = np.random.default_rng(0).random((4, 1024, 1024), np.float32).transpose(order)
 
     def within(share, function, *arguments, **options):
-        """A result, for which at most this share of its size is allocated."""
+        """The result of a function that allocates at most this share of its size."""
         tracemalloc.start()
         result = function(*arguments, **options)
         assert tracemalloc.get_traced_memory()[1] < share * result.nbytes

@@ -27,7 +27,7 @@ POOL = pool_desc(FLOAT32, (1, 1, 3, 3), (2, 2))
 
 
 def exactly(text):
-    """The regular expression of this text alone."""
+    """A regular expression that matches only this text."""
     return f"^{re.escape(text)}$"
 
 
@@ -81,7 +81,7 @@ def test_swiftshader_neither_unrolls_nor_loads_vectors(driver):
         ("radv Mesa 25.0.7", False),
     ],
 )
-def test_drivers_that_gather(driver, name, gathers):
+def test_some_drivers_gather(driver, name, gathers):
     assert device_limits(dataclasses.replace(driver, driver=name)).gathers == gathers
 
 
@@ -116,12 +116,12 @@ def test_neighbouring_work_is_for_a_vector_of_a_cpu_and_for_all_of_a_gpu(driver)
         (ROWS.astype(bool), "data_type: the array is bool; the descriptor has FLOAT32"),
     ],
 )
-def test_an_array_that_does_not_match(device, x, message):
+def test_an_array_that_does_not_match_is_refused(device, x, message):
     refuses(exactly(f"ArgmaxOperatorDesc.input_tensor.{message}"), device.compile(ARGMAX), x)
 
 
 @pytest.mark.parametrize("inputs", [(), (ROWS, ROWS)])
-def test_a_wrong_number_of_inputs(device, inputs):
+def test_a_wrong_number_of_inputs_is_refused(device, inputs):
     message = f"ArgmaxOperatorDesc takes 1 input, {len(inputs)} were given"
     refuses(exactly(message), device.compile(ARGMAX), *inputs, error=TypeError)
 
@@ -136,21 +136,21 @@ def test_a_wrong_number_of_inputs(device, inputs):
         TensorDesc(INT32, (3, 1)),
     ],
 )
-def test_a_device_tensor_that_does_not_match(device, desc):
+def test_a_device_tensor_that_does_not_match_is_refused(device, desc):
     operator, tensor = device.compile(ARGMAX), device.tensor_from_bytes(bytes(desc.size_in_bytes), desc)
     message = "ArgmaxOperatorDesc.{}: the tensor is {}; the descriptor has {}"
     refuses(exactly(message.format("input_tensor", desc, ARGMAX.input_tensor)), operator, tensor)
     refuses(exactly(message.format("output_tensor", desc, ARGMAX.output_tensor)), operator, ROWS, out=tensor)
 
 
-def test_out_that_is_no_device_tensor_or_one_too_few(device):
+def test_out_has_one_device_tensor_for_each_output(device):
     out = device.tensor(np.zeros((1, 1, 2, 2), np.float32))
     message = r"^out: \w+.* is not allowed; allowed is 2 device tensors, for output_tensor, output_indices_tensor$"
     for wrong in (out, [out], [out, np.zeros((1, 1, 2, 2), np.uint32)], [out, out, out]):
         refuses(message, device.compile(POOL), ROWS.reshape(1, 1, 3, 3), out=wrong, error=TypeError)
 
 
-def test_a_device_tensor_of_another_device(device, lowered):
+def test_a_device_tensor_of_another_device_is_refused(device, lowered):
     for one, other in ((device, lowered), (lowered, device)):
         operator = one.compile(ARGMAX)
         tensor, out = other.tensor(ROWS), other.tensor(np.zeros((3, 1), np.uint32))
@@ -170,7 +170,7 @@ def test_only_operator_descriptors_compile(device, desc):
     refuses(exactly(f"{desc!r} is not an operator descriptor"), device.compile, desc, error=TypeError)
 
 
-def test_a_tensor_of_an_array_that_its_descriptor_contradicts(device):
+def test_an_array_that_a_descriptor_contradicts_is_refused(device):
     shape, dtype = TensorDesc(FLOAT32, (3, 1)), TensorDesc(UINT32, (3, 3))
     refuses(r"^TensorDesc\.sizes: the array has \(3, 3\); .* \(3, 1\)$", device.tensor, ROWS, shape)
     refuses(r"^TensorDesc\.data_type: the array is float32; .* UINT32$", device.tensor, ROWS, dtype)
@@ -205,7 +205,7 @@ USES = {
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_use_after_close(closed, use):
+def test_use_after_close_is_refused(closed, use):
     refuses(exactly(f"device {closed[0].info.name} is closed"), use, *closed, error=DeviceError)
 
 
@@ -237,7 +237,7 @@ def small_heap(driver, kp):
 
 @contextlib.contextmanager
 def refuses_before_kompute(kp, message=""):
-    """The block raises an OutOfMemoryError before it asks Kompute: a failed allocation would end the process."""
+    """The block raises an OutOfMemoryError before it calls Kompute, whose failed allocation would end the process."""
     before, kp.most_bytes = len(kp.asked_bytes), 256
     with pytest.raises(OutOfMemoryError, match=message or None):
         yield
@@ -247,7 +247,7 @@ def refuses_before_kompute(kp, message=""):
 
 @pytest.mark.parametrize(("heaps", "most"), [((24 << 20, 30 << 20), 24 << 20), ((24 << 20,), 12 << 20)])
 def test_all_of_a_heap_may_be_used(driver, heaps, most):
-    """A heap that the host cannot map; and one that it can, which then has each buffer twice."""
+    """A heap that the host cannot map, and a single heap, which has each buffer twice."""
     host = len(heaps) - 1
     with opened_as(driver, **discrete(driver) | {"heaps": heaps, "host_heap": host}) as device:
         device._engine.kompute.check_fits(most)
@@ -255,7 +255,7 @@ def test_all_of_a_heap_may_be_used(driver, heaps, most):
 
 
 @pytest.mark.parametrize("size", [1 << 31, 3 << 30, (1 << 32) - 1])
-def test_a_tensor_that_does_not_fit_the_heap(driver, kp, size):
+def test_a_tensor_that_does_not_fit_the_heap_is_refused(driver, kp, size):
     heap = driver.host_heap if driver.unified else driver.device_heap
     message = rf"do not fit on device {re.escape(driver.name)}: .*of {1 << 30} bytes of heap {heap} are left"
     with opened_as(driver, heaps=(1 << 30,) * len(driver.heaps)) as device:
@@ -295,7 +295,7 @@ def test_an_output_that_does_not_fit_now_gives_the_input_back(small_heap):
     assert beside.numpy().max() == 0
 
 
-def test_tensors_until_the_heap_is_full(small_heap):
+def test_tensors_fill_the_heap(small_heap):
     tensors = [small_heap.tensor(np.full(5 << 20, i, np.uint8)) for i in range(4)]
     for _ in range(3):
         refuses("do not fit", small_heap.tensor, np.zeros(5 << 20, np.uint8), error=OutOfMemoryError)
@@ -304,7 +304,7 @@ def test_tensors_until_the_heap_is_full(small_heap):
     assert small_heap.tensor(np.ones(20 << 20, np.uint8)).numpy()[-1] == 1
 
 
-def test_as_many_buffers_as_the_driver_allows(driver):
+def test_buffers_are_as_many_as_the_driver_allows(driver):
     # The device itself uses one.
     with opened_as(driver, unified=False, max_memory_allocation_count=8) as device:
         tensors = [device.tensor(ROWS) for _ in range(3)]
@@ -317,7 +317,7 @@ def test_as_many_buffers_as_the_driver_allows(driver):
 
 
 @by_operator
-def test_staged_results(staged, operator):
+def test_staged_results_equal_reference(staged, operator):
     """Every fourth case: copies do not depend on kernels, all of which test_mappings.py runs."""
     for case in of_operator(operator, chosen("GPU"))[::4]:
         verify(case.desc, *case.inputs(), flags=case.flags, device=staged)
@@ -337,7 +337,7 @@ def test_staged_bytes_between_elements_stay(staged, case):
     check_all_bytes(staged, case.desc)
 
 
-def test_what_a_device_supports(device):
+def test_a_device_tells_why_it_does_not_support_a_descriptor(device):
     desc = dmlgpu.ReduceOperatorDesc.of("log_sum_exp", TensorDesc(FLOAT32, (3, 4)))
     assert device.supports(desc)
     exact = device.supports(desc, flags=dmlgpu.ExecutionFlags.EXACT_SUMS)

@@ -34,7 +34,7 @@ RUN = [block for block in BLOCKS if block[0] not in ADAPTERS_PAGES]
 
 
 @pytest.mark.parametrize(("page", "line", "block"), RUN, ids=[f"{page}-line-{line}" for page, line, _ in RUN])
-def test_example(driver, monkeypatch, tmp_path, page, line, block):
+def test_examples_run_as_they_stand(driver, monkeypatch, tmp_path, page, line, block):
     """On each device; lines after `>>>` print what the page says, everything else just runs."""
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
     monkeypatch.chdir(tmp_path)

@@ -28,7 +28,7 @@ by_float = pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["floa
 
 @pytest.mark.parametrize("data_type", [FLOAT32, FLOAT16], ids=lambda data_type: data_type.name)
 def test_the_largest_exponential_may_stand_anywhere(mapped, data_type):
-    """Once in each place of a row and of a column; and before short rows, which do not have it."""
+    """The largest element is at each position of a row and of a column; and before short rows, which do not have it."""
 
     def check(x, axis):
         x = np.ascontiguousarray(x, data_type.numpy)
@@ -36,12 +36,13 @@ def test_the_largest_exponential_may_stand_anywhere(mapped, data_type):
 
     diagonal = np.zeros((67, 72))
     np.fill_diagonal(diagonal, 200)
-    # The others may be below it by less than what leaves the range: a sum with their shift would have few digits left.
+    # Other elements are so close to the largest that its exponential, shifted by theirs, stays in range: a sum with
+    # their shift would have few digits left.
     below = np.repeat(np.linspace(-50, -80, 67)[:, None], 72, 1)
     np.fill_diagonal(below, np.random.default_rng(0).random(67))
     for x, axis in (diagonal, 0), (diagonal, 1), (below, 1), (below.T, 0):
         check(x, axis)
-    # Far below it they add nothing, however many they are.
+    # Much smaller elements add nothing, however many they are.
     most = np.full((1, 2000 if mapped.limits is LOWERED else 20_000), -60)
     most[0, 999] = 0
     check(most, 1)
@@ -54,7 +55,7 @@ def test_the_largest_exponential_may_stand_anywhere(mapped, data_type):
 # A vector has 2 elements of 64 bits, 4 of 32, 8 of 16: rows of vectors, of one element less and of one more. These
 # values have exact sums, so an element that is left out, or added twice, shows. One function of each accumulator.
 @pytest.mark.parametrize("function", [F.MAX, F.SUM, F.MULTIPLY, F.LOG_SUM_EXP], ids=lambda function: function.name)
-def test_any_number_of_elements(mapped, function):
+def test_any_number_of_elements_matches_the_oracle(mapped, function):
     types = [t for t in (FLOAT32, UINT64, FLOAT16, INT32) if t in REDUCE_TYPES[function]["input_tensor"]]
     for number, (sizes, axes) in enumerate(
         (
@@ -72,7 +73,7 @@ def test_any_number_of_elements(mapped, function):
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("function", [F.ARGMAX, F.MIN, F.SUM, F.AVERAGE], ids=lambda f: f.name)
-def test_outputs_with_several_columns(driver, open_device, function):
+def test_outputs_with_several_columns_match_the_oracle(driver, open_device, function):
     """In several segments and splits. The last split of some has fewer elements than an output has columns."""
     limits = replace(device_limits(driver), segment_bytes=1 << 14, group_count=1, least_loads=16, cooperating=False)
     device = open_device(driver.index, limits)
@@ -135,7 +136,7 @@ def test_outputs_with_several_columns(driver, open_device, function):
     ],
     ids=str,
 )
-def test_values(device, dtype, function, x, expected):
+def test_functions_have_the_expected_values(device, dtype, function, x, expected):
     x = np.array(x, dtype)
     result = verify(ReduceOperatorDesc.of(function, x), x, device=device)
     assert result.dtype == dtype
@@ -146,7 +147,7 @@ def test_values(device, dtype, function, x, expected):
 @pytest.mark.parametrize(
     ("function", "x", "expected"),
     [
-        (F.SUM, [3e38, 3e38, -3e38], math.inf),  # a sum that leaves the range on its way is an infinity
+        (F.SUM, [3e38, 3e38, -3e38], math.inf),  # a sum whose partial sums leave the range is infinite
         (F.SUM_SQUARE, [2e19, 1], math.inf),
         (F.L2, [2e19, 1], math.inf),
         (F.LOG_SUM_EXP, [3e38, -3e38], 3e38),
@@ -160,7 +161,7 @@ def test_values(device, dtype, function, x, expected):
     ],
     ids=str,
 )
-def test_values_at_the_ends_of_float32(device, function, x, expected):
+def test_values_at_the_ends_of_float32_are_kept(device, function, x, expected):
     x = np.array(x, np.float32)
     result = verify(ReduceOperatorDesc.of(function, x), x, device=device)
     assert result[0] == pytest.approx(expected, rel=1e-6, abs=2e-45)
@@ -202,7 +203,7 @@ def test_a_sum_of_2_to_the_26_ones_is_exact(device):
 
 
 def naive(function, x):
-    """The result in float32, one element after the other, without the rounding errors that kernels carry along."""
+    """The result in float32, one element after the other, without the compensation of kernels."""
     terms = {F.L1: np.abs(x), F.L2: x * x, F.SUM_SQUARE: x * x}.get(function, x)
     total = np.add.accumulate(terms, dtype=np.float32)[-1:]
     return {F.AVERAGE: total / np.float32(len(x)), F.L2: np.sqrt(total), F.LOG_SUM: np.log(total)}.get(function, total)
@@ -210,7 +211,7 @@ def naive(function, x):
 
 @pytest.mark.parametrize("function", [F.SUM, F.AVERAGE, F.L1, F.L2, F.LOG_SUM, F.SUM_SQUARE], ids=lambda f: f.name)
 def test_bounds_are_not_loose(function):
-    """They exclude a sum that loses what is rounded."""
+    """Bounds exclude sums without compensation."""
     x = np.full(1 << 20, 1.1, np.float32)
     desc = ReduceOperatorDesc.of(function, x)
     expected = reference(desc, x)
@@ -230,7 +231,7 @@ def test_infinities_and_nan_have_no_room(function):
 
 @pytest.mark.every_driver
 def test_roots_and_quotients_are_mostly_right_to_the_last_bit(device):
-    """A driver's own may be wrong by several units; ours are corrected."""
+    """Roots and quotients of a driver may be wrong by several units; those of kernels are corrected."""
     x = np.random.default_rng(0).uniform(0.5, 2, (4000, 3)).astype(np.float32)
     exact = x.astype(np.float64)
     for function, expected in ((F.L2, np.sqrt(np.square(exact).sum(1))), (F.AVERAGE, exact.mean(1))):
@@ -275,7 +276,7 @@ by_short_integer = pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint1
 
 
 @by_short_integer
-def test_sums_of_short_integers(mapped, dtype):
+def test_sums_of_short_integers_are_right_modulo_2_to_the_32(mapped, dtype):
     """Sums of rows, of columns and over other axes, modulo 2^32."""
     limits = np.iinfo(dtype)
     sizes = (5, 11 if mapped.limits is LOWERED else 41, 35)
@@ -291,8 +292,8 @@ def test_sums_of_short_integers(mapped, dtype):
 
 
 @by_short_integer
-def test_sums_of_short_integers_that_32_bits_do_not_hold(device, dtype):
-    """They are summed in parts: all elements, some axes, and an axis that is itself too long."""
+def test_sums_of_short_integers_may_exceed_32_bits(device, dtype):
+    """Such sums are computed in parts: over all elements, over some axes, and over one axis that is too long."""
     limits = np.iinfo(dtype)
     # 8 bits need 2^24 elements; 16 bits so few that all views and axes are fast.
     few = limits.bits == 8
@@ -306,7 +307,7 @@ def test_sums_of_short_integers_that_32_bits_do_not_hold(device, dtype):
     assert dmlgpu.sum(np.full(1 << 17, -1, np.int16), dtype=np.int32, device=device) == -(1 << 17)
 
 
-def test_arguments_of_a_sum_of_short_integers(device):
+def test_sums_of_short_integers_have_the_arguments_of_sums(device):
     x = np.ones((2, 3), np.uint8)
     for name, value in ("axis", 2), ("keepdims", 1), ("exact", 1):
         refuses(rf"\.{name}: {value} is ", dmlgpu.sum, x, device=device, **{name: value})
@@ -332,7 +333,7 @@ def test_the_first_of_equal_floats_wins_in_any_layout(any_device):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64], ids=lambda dtype: dtype.__name__)
 def test_an_extremum_and_its_index_are_of_one_element(mapped, dtype):
-    """In rows and columns of many splits: of equal elements the first, with its sign; of several NaN the first, too."""
+    """In rows and columns of many splits, the first of equal elements wins, with its sign; so does the first NaN."""
     count = 100 if mapped.limits is LOWERED else 35_001
     x = np.zeros((3, count), dtype)
     if x.dtype.kind == "f":

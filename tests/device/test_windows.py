@@ -34,7 +34,7 @@ from tests.support.limits import gpu_of_eight, limits_of
 from tests.support.plans import check, computed
 
 STRIDES, PADDINGS, DILATIONS = (1, 2, 3), (0, 1, 2), (1, 2, 3)
-# (stride, start padding, end padding, dilation) of one dimension, a third of all with each end padding.
+# (stride, start padding, end padding, dilation) of one dimension; each end padding is in a third of them.
 DIMENSIONS = [
     (stride, start, (start + stride + dilation) % 3, dilation)
     for stride, start, dilation in itertools.product(STRIDES, PADDINGS, DILATIONS)
@@ -46,7 +46,7 @@ def images(data_type, sizes, fill=distinct):
 
 
 def pool_all(device, data_type, sizes, window, combinations, fill=distinct, **options):
-    """Pools one image with all combinations, and sizes rounded down and up; the number of poolings."""
+    """Pools one image with all combinations, and with sizes rounded down and up; returns the number of poolings."""
     x = images(data_type, sizes, fill)
     count = 0
     for combination in combinations:
@@ -64,7 +64,7 @@ def pool_all(device, data_type, sizes, window, combinations, fill=distinct, **op
     return count
 
 
-# A ninth of the pairs: every stride, padding and dilation of one dimension with every one of the other.
+# A ninth of all pairs: every stride, padding and dilation of one dimension with each of the other dimension.
 PAIRS = [
     (a, b)
     for a, b in itertools.product(DIMENSIONS, repeat=2)
@@ -79,7 +79,7 @@ def pairs_of(stride, dilation):
 
 # Each device has every other pair.
 @by_rows
-def test_combinations_in_two_dimensions(device, stride, dilation):
+def test_combinations_in_two_dimensions_are_exact(device, stride, dilation):
     assert pool_all(device, FLOAT32, (1, 2, 11, 13), (3, 3), pairs_of(stride, dilation)[1::2]) >= 4
 
 
@@ -91,27 +91,27 @@ def going_down(driver, open_device):
 
 
 @by_rows
-def test_combinations_down_strips(going_down, stride, dilation):
+def test_combinations_down_strips_are_exact(going_down, stride, dilation):
     assert pool_all(going_down, FLOAT32, (1, 2, 11, 13), (3, 3), pairs_of(stride, dilation)[::2], ties) >= 5
 
 
 @pytest.mark.parametrize("case", SMALL_WINDOWS[::2], ids=lambda case: case.id)
-def test_small_windows_down_strips(going_down, case):
+def test_small_windows_down_strips_are_exact(going_down, case):
     verify(case.desc, *case.inputs(), device=going_down)
 
 
 @pytest.mark.parametrize("case", SEPARABLE_STRIDED, ids=lambda case: case.id)
 @pytest.mark.parametrize("most_bytes", [16 << 20, 12 << 10])
-def test_separable_passes_of_separate_planes_and_slabs(driver, open_device, most_bytes, case):
-    """All planes together; and two planes, or some slabs, at a time."""
+def test_separable_passes_of_some_planes_or_slabs_are_exact(driver, open_device, most_bytes, case):
+    """A pass has all planes; or two planes, or some slabs, at a time."""
     device = open_device(driver.index, dataclasses.replace(device_limits(driver), temporary_bytes=most_bytes))
     operator, inputs = device.compile(case.desc, kernel="pool_separable"), case.inputs()
     check_outputs(operator.plan, inputs, operator(*inputs))
 
 
 @pytest.mark.parametrize("name", ["float32-uint32", "float16-uint32", "int8-uint64", "float64-uint64"])
-def test_separable_passes_of_words(driver, open_device, name):
-    """By few invocations, so that each continues from one line to the next."""
+def test_separable_passes_of_words_are_exact(driver, open_device, name):
+    """Invocations are so few that each continues from one line to the next."""
     limits = dataclasses.replace(device_limits(driver), gathers=True, unrolls=True, group_size=8, group_count=1)
     device = open_device(driver.index, limits)
     (case,) = (case for case in SEPARABLE if case.id == f"separable-small-{name}")
@@ -119,7 +119,7 @@ def test_separable_passes_of_words(driver, open_device, name):
 
 
 @pytest.mark.parametrize("segment_bytes", [1024, 2560])
-def test_separable_passes_over_several_segments(driver, open_device, segment_bytes):
+def test_separable_passes_over_several_segments_are_exact(driver, open_device, segment_bytes):
     """Segments end within rows, of the input and of outputs. SwiftShader compiles the other cases for minutes."""
     limits = dataclasses.replace(device_limits(driver), segment_bytes=segment_bytes, dispatch_count=1 << 20)
     device, modules = open_device(driver.index, limits), set()
@@ -134,8 +134,8 @@ def test_separable_passes_over_several_segments(driver, open_device, segment_byt
 
 
 @pytest.mark.parametrize("data_type", [FLOAT32, FLOAT16, UINT64], ids=lambda data_type: data_type.name.lower())
-def test_padding_in_front_of_a_buffer(staged, data_type):
-    """Vectors of a window in the padding would lie before the buffer; before other tensors is a guard."""
+def test_vectors_in_the_padding_before_a_buffer_are_not_loaded(staged, data_type):
+    """Vectors in the padding of the first window would lie before the buffer; other tensors begin after a guard."""
     x = images(data_type, (1, 1, 4, 24))
     tensor = staged.tensor(x)
     assert tensor._segments.slices[0].offset == 0
@@ -144,7 +144,7 @@ def test_padding_in_front_of_a_buffer(staged, data_type):
     check_outputs(operator.plan, (x,), tuple(output.numpy() for output in operator(tensor)))
 
 
-def test_windows_of_least_values_down_strips(going_down):
+def test_windows_of_least_values_down_strips_are_exact(going_down):
     # Rows of the padding, before and after the input, have no element that wins; nor do those between others.
     for dilation, volume in itertools.product((1, 2, 3), (False, True)):
         sizes, window, pad, dilations = (4, 9, 10), (2, 3, 3), (1, 2, 2), (1, dilation, 1)
@@ -157,7 +157,7 @@ def test_windows_of_least_values_down_strips(going_down):
 
 
 def highest_twice(dtype, count):
-    """Negative numbers, both zeros, and two NaN: the highest often has an equal with other bits."""
+    """Negative numbers, both zeros, and two NaN, so that the highest often has an equal with other bits."""
     negative, quiet = 1 << 8 * dtype.itemsize - 1, int(np.array(np.nan, dtype).view(f"u{dtype.itemsize}"))
     patterns = np.array([negative, 0, *3 * [negative | 1], quiet, negative | quiet], f"u{dtype.itemsize}")
     odds = [0.3, 0.3, 0.1, 0.1, 0.1, 0.05, 0.05]
@@ -175,11 +175,8 @@ def test_values_down_strips_have_the_bits_of_the_first(going_down, data_type, wi
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
-def test_every_stride_padding_and_dilation_of_a_row(device, size):
-    """Rows from one element on, dilations larger than the row included, wherever every window holds input.
-
-    Every other row has a combination.
-    """
+def test_every_stride_padding_and_dilation_of_a_row_is_exact(device, size):
+    """All combinations in which every window holds input, also dilations larger than the row; half of them run."""
     count = 0
     for window, stride, start, dilation in itertools.product((2, 3), STRIDES, (0, 1, 2, 5), (1, 2, 4, 7)):
         if (window + stride + start // 2 + dilation // 2 + size) % 2:
@@ -204,15 +201,15 @@ def unrolling(driver, open_device, monkeypatch):
 
 
 @pytest.mark.parametrize("case", SMALL_WINDOWS, ids=lambda case: case.id)
-def test_small_windows(unrolling, case):
+def test_small_windows_are_exact(unrolling, case):
     operator = unrolling.compile(case.desc)
     assert operator.plan.dispatches[0].shader.variant == "pool_small"
     verify(case.desc, *case.inputs(), device=unrolling)
 
 
 @pytest.mark.parametrize(("data_type", "slabs"), [(FLOAT16, 2), (UINT8, 4)], ids=["two", "four"])
-def test_small_windows_whose_rows_of_outputs_share_words(driver, open_device, data_type, slabs):
-    """Slabs of 3 rows of 5 outputs; a dispatch has so many that they end with a word, or none."""
+def test_small_windows_are_exact_if_rows_of_outputs_share_words(driver, open_device, data_type, slabs):
+    """Slabs of 3 rows of 5 outputs: a dispatch has as many as end with a word, or the kernel cannot compute them."""
     desc = pool_desc(data_type, (1, 8, 5, 7), (3, 3))
     for most, dispatches in (30 * 12 * slabs, 8 // slabs // 2), (15 * 12 * slabs, 8 // slabs):
         device = open_device(
@@ -261,7 +258,7 @@ def test_tiles_become_shorter_where_states_would_not_fit_the_registers(
 
 
 @pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
-def test_combinations_of_rows_in_runs_of_eight(driver, open_device, height):
+def test_combinations_of_rows_in_runs_of_eight_are_exact(driver, open_device, height):
     """Every combination along the width, with one of three along the height."""
     device = gpu_of_eight(driver, open_device)
     rows = [row for row in DIMENSIONS if (row[0], row[3]) == (height, 4 - height)]
@@ -283,7 +280,7 @@ def test_combinations_of_rows_in_runs_of_eight(driver, open_device, height):
     ],
     ids=str,
 )
-def test_tiles_on_a_gpu(driver, open_device, data_type, sizes, window, stride, tile):
+def test_tiles_of_a_gpu_have_the_expected_width(driver, open_device, data_type, sizes, window, stride, tile):
     device = gpu_of_eight(driver, open_device, unrolls=True)
     pad = tuple(int(n > 1) for n in window)
     strides = (1,) * (len(window) - 1) + (stride,)
@@ -295,12 +292,12 @@ def test_tiles_on_a_gpu(driver, open_device, data_type, sizes, window, stride, t
 
 # Both have every window, with half of the types each.
 @pytest.mark.parametrize("case", FAR_WINDOWS[::2], ids=lambda case: case.id)
-def test_far_windows(unrolling, case):
+def test_far_windows_are_exact(unrolling, case):
     verify(case.desc, *case.inputs(), device=unrolling)
 
 
 @pytest.mark.parametrize("case", FAR_WINDOWS[1::2], ids=lambda case: case.id)
-def test_far_windows_element_by_element(driver, open_device, case):
+def test_far_windows_are_exact_element_by_element(driver, open_device, case):
     limits = dataclasses.replace(device_limits(driver), invocation_loads=20, unrolls=False)
     device = open_device(driver.index, limits)
     assert PoolDirect(*problems_of(case.desc.canonical()), limits).with_partials.elements < 8
@@ -310,7 +307,7 @@ def test_far_windows_element_by_element(driver, open_device, case):
 @pytest.mark.parametrize("data_type", [UINT8, INT16, FLOAT32, UINT64], ids=lambda t: t.name)
 @pytest.mark.parametrize(("size", "window"), [(16, 4), (40, 32)], ids=["small", "long"])
 @pytest.mark.parametrize("pad", [1, 3])
-def test_batch_entries_at_any_stride(unrolling, data_type, size, window, pad):
+def test_batch_entries_may_have_any_stride(unrolling, data_type, size, window, pad):
     # Rows begin with a vector of 16 bytes in the first batch entry, and elsewhere in the next.
     plane = 2 * size * size
     strides = plane + pad, size * size, size, 1
@@ -319,7 +316,7 @@ def test_batch_entries_at_any_stride(unrolling, data_type, size, window, pad):
 
 
 @pytest.mark.parametrize("data_type", [UINT8, FLOAT32], ids=lambda t: t.name)
-def test_windows_that_are_almost_all_padding(any_device, data_type):
+def test_windows_that_are_almost_all_padding_are_exact(any_device, data_type):
     # The oracle would look at every element of a window.
     padded = 2**32 - 1
     start, window = (2**31, 2**31 - 7), (padded - 1, padded - 2)
