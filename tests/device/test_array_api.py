@@ -22,7 +22,7 @@ def _on_the_driver(driver, monkeypatch):
 
 
 def values(dtype, *sizes):
-    """Small numbers, each several times; their sums and products need more than the small types."""
+    """Small numbers, each several times, whose sums and products exceed the small types."""
     return np.random.default_rng(3).integers(0, 2 if dtype == "bool" else 90, sizes).astype(dtype)
 
 
@@ -31,7 +31,7 @@ def same(result, expected):
     np.testing.assert_array_equal(result, expected, strict=True)
 
 
-def test_names_and_signatures():
+def test_functions_have_the_standard_s_names_and_defaults():
     assert sorted(xp.__all__) == sorted([*NAMES, "cumulative_prod", "cumulative_sum", "top_k"])
     assert all(getattr(xp, name) is getattr(dmlgpu, name) for name in xp.__all__)
     for name in NAMES:
@@ -137,14 +137,14 @@ def test_integers_wrap_in_the_wanted_type():
 
 @pytest.mark.parametrize("axis", [None, 1, (0, 2), ()])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_means(dtype, axis):
+def test_means_are_those_of_numpy(dtype, axis):
     x = values(dtype, 2, 4, 4)
     same(xp.mean(x, axis=axis), np.mean(x, axis=axis))  # exact: of integers over powers of two
 
 
 @pytest.mark.parametrize(("axis", "shape"), [(None, ()), (0, (4,)), (1, (0,)), ((0, 1), ()), ((), (0, 4))])
 @pytest.mark.parametrize("keepdims", [False, True])
-def test_sums_of_nothing(axis, shape, keepdims):
+def test_empty_sums_products_and_means_are_those_of_numpy(axis, shape, keepdims):
     x = np.empty((0, 4), np.float32)
     shape = np.any(x, axis=axis, keepdims=True).shape if keepdims else shape
     for name, value in (("sum", 0), ("prod", 1), ("mean", np.nan)):
@@ -155,7 +155,7 @@ def test_sums_of_nothing(axis, shape, keepdims):
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin", "max", "min"])
-def test_selections_of_nothing(name):
+def test_selections_of_no_elements_are_refused(name):
     refuses("are empty", getattr(xp, name), np.empty((0, 4), np.float32), error=ValueError)
     assert getattr(xp, name)(np.empty((0, 4), np.float32), axis=1).shape == (0,)
 
@@ -187,7 +187,7 @@ def test_other_types_are_refused(name, dtype, options, message):
         refuses(f"^{name}: {message}", getattr(xp, name), np.ones(size, dtype), error=TypeError, **options)
 
 
-def test_memory_mapped_file(tmp_path):
+def test_a_memory_mapped_file_is_an_array(tmp_path):
     expected = values("float32", 7, 9)
     expected.tofile(tmp_path / "x")
     x = np.memmap(tmp_path / "x", np.float32, "r", shape=(7, 9))
