@@ -49,7 +49,7 @@ def test_device_equals_reference(device, case):
 
 
 @by_id([*LARGE_INDICES, *FEW_OUTPUTS])
-def test_many_elements_of_an_output(device, case):
+def test_outputs_of_many_elements_equal_reference(device, case):
     dmlgpu.verify(case.desc, *case.inputs(), device=device)
 
 
