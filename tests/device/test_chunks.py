@@ -60,7 +60,7 @@ def few_values(rng, dtype, shape):
 
 
 def elements_for(function, rng, dtype, shape):
-    """Elements for which sums are small in comparison to their terms, and products exceed the range of floats."""
+    """Elements whose sums are much smaller than their terms, and whose products exceed the range of floats."""
     dtype = np.dtype(dtype)
     if function in SELECTIONS:
         return few_values(rng, dtype, shape)
@@ -121,7 +121,7 @@ def rounding_of_chunks(function, x, axes, expected):
 
 
 @pytest.mark.parametrize("function", ReduceFunction, ids=lambda function: function.name)
-def test_reductions_of_any_chunks(function, device):
+def test_reductions_do_not_depend_on_the_chunks(function, device):
     rng, choose = np.random.default_rng(function.value), random.Random(function.value)
     for data_type in [*REDUCE_TYPES[function]["input_tensor"]] * 3:
         shape = choose.choice([(37,), (9, 10), (4, 5, 6), (2, 3, 4, 5), (3, 2, 2, 3, 4)])
@@ -142,7 +142,7 @@ def test_reductions_of_any_chunks(function, device):
 
 @pytest.mark.parametrize("direction", dmlgpu.AxisDirection, ids=lambda direction: direction.name)
 @pytest.mark.parametrize("kind", [dmlgpu.ArgmaxOperatorDesc, dmlgpu.ArgminOperatorDesc])
-def test_ties_of_any_chunks(kind, direction, device):
+def test_ties_do_not_depend_on_the_chunks(kind, direction, device):
     rng, choose = np.random.default_rng(3), random.Random(direction.value)
     for dtype in ("float32", "float16", "float64", "uint8", "int64", "bool") * 5:
         shape = choose.choice([(12, 13), (5, 4, 6), (3, 4, 3, 4)])
@@ -155,7 +155,7 @@ def test_ties_of_any_chunks(kind, direction, device):
 
 
 @pytest.mark.parametrize("mode", ["largest", "smallest"])
-def test_top_k_of_any_chunks(mode, device):
+def test_top_k_does_not_depend_on_the_chunks(mode, device):
     rng, choose = np.random.default_rng(5), random.Random(mode)
     for dtype in ("float32", "float16", "float64", "uint8", "int64", "uint64", "bool") * 5:
         shape = choose.choice([(37,), (12, 13), (5, 4, 6), (3, 4, 3, 4)])
@@ -182,7 +182,7 @@ def test_top_k_of_any_chunks(mode, device):
     ],
     ids=str,
 )
-def test_chunks_with_more_outputs_than_a_buffer_of_numpy(function, shape, axes, sizes, device):
+def test_chunks_may_have_more_outputs_than_a_buffer_of_numpy(function, shape, axes, sizes, device):
     """NumPy's buffers have 8,192 elements."""
     x = np.random.default_rng(function.value).integers(0, 256, shape, np.uint8)
     (expected,) = reference(dmlgpu.ReduceOperatorDesc.of(function, x, axes, output_data_type=index_type(function)), x)
@@ -225,7 +225,7 @@ def test_products_may_have_any_exponent(exponent, expected):
     assert reduction.results(reduction.merged(np.repeat(partial, 2)))[0] == np.float32(expected * expected)
 
 
-def test_products_of_very_many_mantissas(device):
+def test_products_of_many_mantissas_stay_accurate(device):
     x = np.full((3, 100_001), 0.75, np.float32)
     x[:, ::2] = 1 / 0.75
     reduction = reduction_of(x.shape, x.dtype, ReduceFunction.MULTIPLY, axis=1)
@@ -263,7 +263,7 @@ def random_window(kind, choose, spatial):
 
 
 def with_more_outputs(kind, x, window):
-    """The call of a pooling with a further window along each dimension where its beginning fits."""
+    """The call of a pooling with one more window along each dimension in which a begun window fits."""
     call = pooled(kind, x, **window)
     sizes = [*call.desc.output_tensor.sizes[2:]]
     for i in range(len(sizes)):
@@ -276,7 +276,7 @@ def with_more_outputs(kind, x, window):
 
 
 @pytest.mark.parametrize("kind", [MaxPooling2OperatorDesc, AveragePooling1OperatorDesc, LpPooling1OperatorDesc])
-def test_poolings_of_any_regions(kind, device):
+def test_poolings_do_not_depend_on_the_regions(kind, device):
     choose, rng = random.Random(kind.__name__), np.random.default_rng(8)
     for number in range(12):
         window, spatial = random_window(kind, choose, 2 + number % 2)
@@ -296,7 +296,7 @@ def test_poolings_of_any_regions(kind, device):
             assert (error <= (0 if bound is None else bound.reshape(result.shape))).all()
 
 
-def test_indices_beyond_32_bits(device):
+def test_indices_may_exceed_32_bits(device):
     reduction = indices_of(dmlgpu.ArgmaxOperatorDesc, (1 << 18, 3, 1 << 17), "uint8", axis=(0, 2))
     chunk = np.zeros((2, 3, 4), np.uint8)
     chunk[1, :, 2] = 9
@@ -304,13 +304,13 @@ def test_indices_beyond_32_bits(device):
     assert indices.ravel().tolist() == [((1 << 18) - 1) * (1 << 17) + 7] * 3
 
 
-def test_indices_of_top_k_beyond_32_bits(device):
+def test_indices_of_top_k_may_exceed_32_bits(device):
     reduction, last = top_k_of((2, 1 << 35), "uint8", 3, 1), (1 << 35) - 1
     partial = reduction.partial(np.uint8([[0, 7, 7, 0], [1, 0, 0, 9]]), (0, last - 3), device)
     assert reduction.results(partial)[1].tolist() == [[last - 2, last - 1, last - 3], [last, last - 3, last - 2]]
 
 
-def test_indices_of_pooling_beyond_32_bits(device):
+def test_indices_of_pooling_may_exceed_32_bits(device):
     window = {"strides": 2, "output_indices": True}
     pooling = pooling_of(MaxPooling2OperatorDesc, (3, 1 << 18, 1 << 17), "uint8", (2, 2), **window)
     assert pooling.output_shape == (3, 1 << 17, 1 << 16)
