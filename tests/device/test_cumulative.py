@@ -46,7 +46,7 @@ def same_bits(result, expected):
         (Product, "f4", [2.0**100, 2.0**100, 2.0**-100], 0, False, [2.0**100, INF, 2.0**100]),
     ],
 )
-def test_values(mapped, kind, dtype, x, direction, exclusive, expected):
+def test_special_values_propagate(mapped, kind, dtype, x, direction, exclusive, expected):
     x, expected = np.array(x, dtype), np.array(expected, dtype)
     desc = kind.of(x, 0, AxisDirection(direction), **{kind.exclusive_field: exclusive})
     for result in mapped.compile(desc)(x), *reference(desc, x):
@@ -59,7 +59,7 @@ def test_a_float16_sum_does_not_stall(device):
 
 
 def test_blocks_neither_overflow_nor_lose_what_is_small(mapped):
-    """Some blocks add up to more than a float holds; all before an element never do."""
+    """Sums of some blocks exceed the range of floats, but no cumulative sum does."""
     x = np.full((3, 4161), 1e-30, np.float32)
     x[0, [0, 1500, 1501]] = -3e38, 3e38, 3e38
     x[1, [100, 1500, 1501, 3000]] = 3e38, -3e38, -3e38, 3e38
@@ -81,8 +81,8 @@ def test_products_stay_in_range_on_their_way(mapped):
 
 
 @pytest.mark.parametrize(("element", "product"), [(1e-45, 0), (3e38, np.inf)])
-def test_products_of_more_elements_than_exponents_count(device, element, product):
-    """15 million denormals have an exponent of 2^31, and 17 million large elements."""
+def test_products_of_millions_of_extreme_elements_have_the_right_limit(device, element, product):
+    """The exponents of 15 million denormals add up to 2^31, as do those of 17 million large elements."""
     x = np.full(17_000_000, element, np.float32)
     assert dmlgpu.prod(x, device=device) == product
     assert dmlgpu.cumulative_prod(x, device=device)[-1] == product
@@ -96,7 +96,7 @@ def test_bounds_are_those_of_sums_and_products():
     assert bounds(Sum.of(x.astype(np.int32), 1), x.astype(np.int32)) == (None,)
 
 
-def test_functions_of_device_tensors(device):
+def test_functions_of_device_tensors_are_those_of_numpy(device):
     x = np.float32([[1, 2, 3], [4, 5, 6]])
     t = device.tensor(x)
     for function, numpy in (dmlgpu.cumulative_sum, np.cumsum), (dmlgpu.cumulative_prod, np.cumprod):
@@ -124,5 +124,5 @@ def test_functions_of_device_tensors(device):
         ({"axis": 0, "keepdims": True}, TypeError, r"cumulative_prod\(\) has no argument 'keepdims'"),
     ],
 )
-def test_wrong_arguments(arguments, error, message):
+def test_wrong_arguments_are_refused(arguments, error, message):
     refuses(f"^{message}", dmlgpu.cumulative_prod, np.zeros((2, 3), np.float32), error=error, **arguments)
