@@ -53,7 +53,7 @@ SUM = {
 
 
 def changed(*changes):
-    """SUM with other values at paths, each given before its value; None removes a field."""
+    """SUM with changes: each path precedes its new value; None removes a field."""
     document = copy.deepcopy(SUM)
     for path, value in zip(changes[::2], changes[1::2], strict=True):
         *parents, last = (int(name) if name.isdecimal() else name for name in re.findall(r"\w+", path))
@@ -100,7 +100,7 @@ def run(device, tmp_path):
 
 @pytest.fixture
 def resources_of(tmp_path):
-    """A function that returns resources as a model has them; nothing is dispatched."""
+    """A function that returns the resources of a model before any dispatch."""
 
     def resources_of(input_path=None, **resources):
         path = tmp_path / "model.json"
@@ -112,11 +112,11 @@ def resources_of(tmp_path):
 
 @pytest.fixture
 def printed(resources_of):
-    """A function that returns what is printed of a resource."""
+    """A function that returns the text that is printed for a resource."""
     return lambda resource, verbose=False: dxdispatch._printed("x", resources_of(x=resource)["x"], verbose)
 
 
-# The models that the page has a heading for, and what they print according to it.
+# The models of the page's headings, and what they print according to the page.
 SHOWN = re.findall(r"^## \[(.+)\]\(\1\)\n\n.*\n\n```text\n((?:(?!```).*\n)*)```$", PAGE, re.MULTILINE)
 
 
@@ -135,7 +135,7 @@ def test_model_prints_what_the_page_shows(driver, monkeypatch, capsys, name, pri
     assert printed == prints.splitlines()
 
 
-def test_comments_and_commas_that_json_lacks(run):
+def test_comments_and_trailing_commas_are_allowed(run):
     document = changed("resources.input.note", 'a // b, ] /* " */ c', "commands[0].note", "}")
     text = (
         json.dumps(document, indent=1).replace("{\n", "{ // a comment, }\n").replace("\n ]", ", /* another,\n one */ ]")
@@ -162,11 +162,11 @@ def test_comments_and_commas_that_json_lacks(run):
         ("FLOAT16", {"valueCount": 4, "valueStart": 2046, "valueDelta": 1}, "2046, 2047, 2048, 2048"),
     ],
 )
-def test_initial_values(printed, data_type, values, expected):
+def test_initial_values_have_the_declared_type(printed, data_type, values, expected):
     assert printed(resource(data_type, values)) == f"Resource 'x': {expected}"
 
 
-def test_values_of_several_types(printed):
+def test_values_of_several_types_print_as_bytes(printed):
     values = [{"type": "UINT32", "value": 258}, {"name": "scale", "type": "FLOAT32", "value": 1.0}]
     assert printed({"initialValues": values}) == "Resource 'x': 2, 1, 0, 0, 0, 0, 128, 63"
 
@@ -180,20 +180,20 @@ def test_verbose_values_are_one_below_the_other(printed):
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<i8", ">u2", "?", "<f2", "u1"])
-def test_npy_files(printed, tmp_path, dtype):
+def test_npy_files_have_initial_values(printed, tmp_path, dtype):
     array = np.array([[0, 1, 1], [1, 0, 0]]).astype(dtype)
     for order in "CF":
         np.save(tmp_path / "x.npy", np.asarray(array, order=order))
         assert printed({"initialValues": {"sourcePath": "x.npy"}}) == "Resource 'x': 0, 1, 1, 1, 0, 0"
 
 
-def test_raw_files(printed, tmp_path):
+def test_raw_files_have_initial_values(printed, tmp_path):
     np.array([1, 2, 3], "<i2").tofile(tmp_path / "x.bin")
     assert printed(resource("INT16", {"sourcePath": "x.bin"})) == "Resource 'x': 1, 2, 3"
     assert printed({"initialValues": {"sourcePath": "x.bin"}}) == "Resource 'x': 1, 0, 2, 0, 3, 0"
 
 
-def test_where_files_are_looked_for(resources_of, tmp_path, monkeypatch):
+def test_files_are_looked_for_in_the_input_folder_first(resources_of, tmp_path, monkeypatch):
     folder, here = tmp_path / "folder", tmp_path / "here"
     for parent, value in ((folder, 1), (tmp_path, 2), (here, 3)):
         parent.mkdir(exist_ok=True)
@@ -208,7 +208,7 @@ def test_where_files_are_looked_for(resources_of, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "size"), [({}, 8), ({"sizeInBytes": 21}, 21), ({"initialValuesOffsetInBytes": 4}, 12)]
 )
-def test_sizes_of_resources(resources_of, fields, size):
+def test_resources_are_as_large_as_declared_or_needed(resources_of, fields, size):
     memory = resources_of(x=resource("UINT8", [1, 2, 3, 4, 5], **fields))["x"].memory
     assert (memory.size, memory[:6].tolist()) == (size, [1, 2, 3, 4, 5, 0])
 
@@ -289,7 +289,7 @@ del POOL["dispatchables"]["pool"]["desc"]["OutputIndicesTensor"], POOL["commands
 # Documents, and a line that they print.
 # Documents, and a line that they print.
 DOCUMENTS = {
-    # Offsets count elements of the resource, or of the size beside them; results come before what reads them.
+    # Offsets are in elements of the resource, or of elementSizeInBytes.
     "tensors of one resource": (
         dispatching(
             PRINT_BOTH,
@@ -344,12 +344,12 @@ DOCUMENTS = {
 
 
 @pytest.mark.parametrize(("document", "line"), DOCUMENTS.values(), ids=DOCUMENTS)
-def test_what_a_document_prints(run, document, line):
+def test_a_document_prints_its_results(run, document, line):
     assert line in run(document)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
-def test_encodings(tmp_path, encoding):
+def test_documents_are_utf_8_16_or_32(tmp_path, encoding):
     file = tmp_path / "model.json"
     file.write_text(json.dumps(SUM), encoding=encoding)
     assert list(Model(file).resources) == ["input", "output"]
@@ -460,13 +460,13 @@ def test_mistakes_are_named_before_anything_runs(tmp_path, path, value, message)
         ("FLOAT64", 10**400, "1000... is not allowed; FLOAT64 ends at..."),
     ],
 )
-def test_numbers_that_a_type_does_not_have(resources_of, data_type, value, message):
+def test_numbers_that_a_type_lacks_are_refused(resources_of, data_type, value, message):
     with refused(f"resources.x.initialValues[0]: {message}"):
         resources_of(x=resource(data_type, [value]))
 
 
 @pytest.mark.parametrize("count", [2**58, 2**70])
-def test_resources_that_fit_no_memory(resources_of, count):
+def test_resources_that_fit_no_memory_are_refused(resources_of, count):
     for values, fields in ((count, {}), (1, {"sizeInBytes": 8 * count})):
         with refused("resources.x: does not fit in this machine's memory..."):
             resources_of(x=resource("FLOAT64", {"valueCount": values, "value": 0}, **fields))
@@ -495,13 +495,13 @@ def wrong_files(tmp_path):
         *((name, "there is no file ...") for name in ("folder", "folder.npy", "x\0.npy", "\ud800.bin", "x.npz")),
     ],
 )
-def test_files_that_cannot_be_read(resources_of, name, message):
+def test_files_that_cannot_be_read_are_named(resources_of, name, message):
     with refused(f"resources.x.initialValues.sourcePath: {message}"):
         resources_of(x=resource("FLOAT32", {"sourcePath": name}))
 
 
 @pytest.mark.parametrize(("field", "path"), [("Axes", f"{DESC}.Axes"), ("commands", "commands"), ("valueCount", "")])
-def test_fields_that_are_given_twice(run, field, path):
+def test_fields_that_occur_twice_are_refused(run, field, path):
     with refused(f"...{path}...: the field is given twice"):
         run(json.dumps(SUM).replace(f'"{field}"', f'"{field}": 1, "{field}"', 1))
 
@@ -511,7 +511,7 @@ def test_the_command_line_shows_devices(driver, capsys):
     assert f"{driver.index}: {driver.name}" in capsys.readouterr().out.splitlines()
 
 
-def test_wrong_command_lines(capsys, monkeypatch, tmp_path):
+def test_wrong_command_lines_are_refused(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.json").write_text("{}")
     for arguments, message in (
@@ -527,7 +527,7 @@ def test_wrong_command_lines(capsys, monkeypatch, tmp_path):
         assert "dmlgpu run: error: " in capsys.readouterr().err
 
 
-def test_options_of_the_command_line(driver, capsys, tmp_path):
+def test_the_command_line_has_the_options_of_dxdispatch(driver, capsys, tmp_path):
     options = ["-i", "3", "-r", "2", "-w", "2", "-v", "1", "-a", str(driver.index)]
     assert cli.main(["run", MODEL, *options]) == 0
     assert "CPU Timings (Cold) : 2 samples" in capsys.readouterr().out
