@@ -17,7 +17,7 @@ NOT_COMPUTED = r"^a tensor on device .* was not computed: .*; compute it again$"
 
 @pytest.fixture
 def ends(fresh, kp):
-    """A function: submissions from this number on report what a shader reports whose loop was ended early."""
+    """A function after which submissions, from number `after` on, report that a loop was ended early."""
 
     def from_now_on(*, after=0):
         left = [after]
@@ -47,7 +47,7 @@ def test_the_error_has_the_plan_and_the_device_works_on(fresh, kp, ends):
 
 @pytest.mark.every_driver
 def test_the_device_reports_what_a_shader_left(fresh):
-    """A word that only the device has: the next submission brings it, and none after that."""
+    """The status is only in the device's memory: the next submission copies it, and clears it."""
     status = fresh._engine.kompute._status
     status.view[0] = 3
     fresh._engine.kompute._status_upload.eval()
@@ -96,7 +96,7 @@ def test_a_tensor_of_a_batch_that_is_computed_again_can_be_read(fresh, kp, ends)
 
 
 def test_steps_after_the_one_that_ended_early_do_not_run(fresh, kp, ends, monkeypatch):
-    """Each is a submission of its own here; the first runs."""
+    """Each step is a separate submission here; the first one runs."""
     monkeypatch.setattr("dmlgpu.runtime.schedule.SUBMISSION_SECONDS", 0)
     x, tensors = fresh.tensor(X), []
     calls = [lambda f=f: tensors.append(f(x)) for f in (dmlgpu.max, dmlgpu.min, dmlgpu.argmax)]
