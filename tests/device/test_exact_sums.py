@@ -52,21 +52,21 @@ def cancelling(dtype, count, random):
 
 
 def ties(dtype, count, random):
-    """1, and halves of what can be added to it: every other sum of them is a tie."""
+    """1, and halves of its last bit: every other sum of them is a tie."""
     x = np.where(random.random(count) < 0.2, np.finfo(dtype).eps / 2, 0).astype(dtype)
     x[random.integers(count)] = 1
     return x
 
 
 def beside_ties(dtype, count, random):
-    """As `ties`, a least denormal above or below them."""
+    """As `ties`, plus or minus the least denormal."""
     x = ties(dtype, count, random)
     x[x == 0] = random.choice([-1, 0, 1], np.count_nonzero(x == 0)) * np.finfo(dtype).smallest_subnormal
     return x
 
 
 def beside_bins(dtype, count, random):
-    """1, by which a bin is placed, and a few of the greatest and the least elements inside of it and outside."""
+    """1, which places a bin, and a few elements at both ends of the bin's range, inside and outside."""
     ends = random.choice([2.0**5, 2.0**6, 2.0**-22, 2.0**-23], count) * random.choice([-1, 1], count)
     return np.where(random.random(count) < 0.1, ends, 1).astype(dtype)
 
@@ -92,8 +92,8 @@ VALUES = {
 }
 
 
-# A vector has 4 elements of 32 bits, 8 of 16: rows of vectors, of one less and of one more; splits of 1,024 elements.
-# Floats of 16 bits become floats of 32 when they are loaded: a part of the values tells that they are.
+# A vector has 4 elements of 32 bits, 8 of 16: rows of whole vectors, of one element less, and of one more; splits of
+# 1,024 elements. Floats of 16 bits are converted to 32 bits when they are loaded, so they need only some of the values.
 @pytest.mark.parametrize(
     ("dtype", "values"),
     [*((np.float32, values) for values in VALUES), *((np.float16, values) for values in [*VALUES][::3])],
@@ -130,7 +130,7 @@ def test_cumulative_sums_are_rounded_once(mapped, dtype):
 
 @by_float
 @pytest.mark.parametrize(("sizes", "axis"), [((37, 64), 1), ((64, 37), 0)], ids=str)
-def test_every_kernel(mapped, dtype, sizes, axis):
+def test_every_kernel_rounds_sums_once(mapped, dtype, sizes, axis):
     """In any layout; kernels that cannot compute a problem are passed over."""
     x = any_finite(dtype, sizes[0] * sizes[1], np.random.default_rng(1)).reshape(sizes)
     for strides in (None, (sizes[1] + 3, 1), (1, sizes[0])):
@@ -163,7 +163,7 @@ def special(dtype, count, random):
 
 @functools.cache
 def averages(windows, dtype):
-    """The descriptor of an average over windows, with inputs and what the oracle computes of each."""
+    """The descriptor of an average over windows, its inputs, and the oracle's output for each."""
     sizes, window_size, strides, dilations, start, end, include_padding = WINDOWS[windows]
     desc = AveragePooling1OperatorDesc.of(
         TensorDesc(DataType.of(dtype), sizes), window_size, strides=strides,
@@ -196,7 +196,7 @@ def test_averages_over_windows_are_rounded_once(mapped, windows, dtype):
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("little", [0, 2.0**-40, 2.0**-60, 2.0**-80, 2.0**-140])
-def test_averages_beside_ties(mapped, little):
+def test_averages_beside_ties_are_rounded_once(mapped, little):
     x = np.float32([[[[1, 2**-24], [little, 0]]]])
     dmlgpu.verify(AveragePooling1OperatorDesc.of(x, (2, 2)), x, flags=EXACT, device=mapped)
     verify(x, (2, 3), F.AVERAGE, mapped)
@@ -204,13 +204,13 @@ def test_averages_beside_ties(mapped, little):
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("count", [2, 3, 7, 33, 255, 1023, 1025])
-def test_quotients_at_and_beside_ties(mapped, count):
+def test_quotients_at_and_beside_ties_are_rounded_once(mapped, count):
     """Quotients of 25 bits, of which half are ties, and totals that are one more or less, or a quarter."""
     random = np.random.default_rng(count)
     rows = 256 if count < 1000 else 32  # split tensors have a dispatch for every 64 elements
     quotients = random.integers(1 << 24, 1 << 25, rows) * random.choice([1, 4], rows)
     totals = quotients * count + random.choice([-1, 0, 1], rows)
-    # Divided by 255 the estimate is 1 too small, and the low word of what is left is 0.
+    # For a divisor of 255, the estimated quotient is 1 too small, and the low word of the remainder is 0.
     totals[:3] = 17120023741, 17153232901, 17173902181
     x = np.zeros((rows, count), np.float32)
     x[:, 0], x[:, -1] = totals & -(1 << 24), totals & (1 << 24) - 1
@@ -227,7 +227,7 @@ def test_quotients_at_and_beside_ties(mapped, count):
     ],
 )
 @pytest.mark.parametrize("spread", [1, 8])
-def test_rows_that_windows_leave(driver, open_device, dtype, sizes, window_size, options, spread):
+def test_rows_that_windows_leave_are_subtracted(driver, open_device, dtype, sizes, window_size, options, spread):
     """Windows so high that rows are subtracted, by invocations so few that each has several rows of outputs."""
     few = replace(limits_of(driver, "CPU"), group_size=4, group_count=1, simd_width=4, unrolls=True)
     device = open_device(driver.index, few)
@@ -260,16 +260,16 @@ def test_rows_that_windows_leave(driver, open_device, dtype, sizes, window_size,
         ([1e-45, 1e-45], 2.8e-45),
     ],
 )
-def test_special_values(mapped, x, expected):
-    """After zeros of several counts, for all kernels, splits and threads."""
+def test_infinities_and_nan_propagate(mapped, x, expected):
+    """Different numbers of zeros precede the values, so that all kernels, splits and threads have them."""
     for zeros in (0, 61, 3000):
         row = np.float32([*[0] * zeros, *x])
         for source, axis in ((row[None], 1), (np.repeat(row[:, None], 5, 1), 0)):
             assert verify(source, (axis,), device=mapped).ravel()[0].tobytes() == np.float32(expected).tobytes()
 
 
-def test_roots_of_exact_squares(mapped):
-    """Squares beyond the range of float32, perfect ones, and those next to a tie."""
+def test_roots_of_exact_squares_are_rounded_once(mapped):
+    """Squares beyond the range of float32, perfect squares, and squares next to a tie."""
     for row, expected in (
         ([3e30, 4e30], 5e30),
         ([3e-30, 4e-30], 5e-30),
@@ -288,8 +288,8 @@ def test_roots_of_exact_squares(mapped):
     [ExactSumOperatorDesc.of, functools.partial(ExactSumOperatorDesc.of, absolute=True), ExactSquaresOperatorDesc.of],
     ids=["sums", "sums of magnitudes", "sums of squares"],
 )
-def test_sums_as_integers(mapped, describe):
-    """Every word, of any elements, as chunked and Dask arrays merge them."""
+def test_sums_as_integers_equal_reference(mapped, describe):
+    """Every word of the integers, which chunked and Dask arrays merge, for elements of any bits."""
     bits = np.random.default_rng(3).integers(0, 1 << 32, (7, 1100, 5), np.uint64)
     x = bits.astype(np.uint32).view(np.float32)
     x[0, 5] = -0.0
@@ -298,7 +298,7 @@ def test_sums_as_integers(mapped, describe):
         dmlgpu.verify(describe(elements, axes), elements, device=mapped)
 
 
-def test_functions_with_exact(device):
+def test_functions_with_exact_round_once(device):
     x = np.float32([[1e8, 1, -1e8, 2], [3e38, 3e38, -3e38, 0]])
     options = {"exact": True, "device": device}
     for source in x, device.tensor(x):
