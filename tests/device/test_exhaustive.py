@@ -18,7 +18,7 @@ def each_type(types=TYPES):
 @pytest.mark.every_driver
 @each_type()
 def test_patterns_are_in_order(device, data_type):
-    """A device is wrong, or `ascending` is."""
+    """A failure shows that the device, or `ascending`, is wrong."""
     for section in sections(data_type):
         if section.thorough:
             section.check(device)
