@@ -1,13 +1,13 @@
-"""Sums of terms that are far apart: what an addition loses comes back at the end, in every kernel that adds floats.
+"""Sums of terms of very different magnitude: every kernel that adds floats keeps what single additions lose.
 
 The greatest term is 2^24 times the others, and the last one is its opposite:
 
     2^14   0 .. 0   2^-10   0 .. 0   2^-10   0 .. 0   ...   2^-10   0 .. 0   -2^14
 
-Each 2^-10 is less than what 2^14 + 2^-10 keeps: where a driver may leave out what `precise` holds, 0 comes out, or what
-some invocations added among themselves. The terms are a step apart, so that no two are of a vector, or of four rows of
-a column, whose sums may round: the results are right to the last bits, far below the bound. Some steps leave one term
-for each state.
+2^14 + 2^-10 rounds to 2^14. If a driver ignored `precise`, the result would be 0, or the sum of the small terms of
+those invocations that have no great term. The terms are a step apart, so that no two are in a vector, or in four rows
+of a column, whose sums may round: so the results are right to the last bits, far below the bound. Some steps leave one
+term for each state.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ MAPPED = {
     "CPU": CPU,
     "GPU": GPU,
     "CPU-gathers": dataclasses.replace(CPU, gathers=True),
-    # Windows are too long for an invocation, and have splits.
+    # With these limits, windows are too long for an invocation, and have splits.
     "CPU-splits": dataclasses.replace(CPU, invocation_loads=75),
     "GPU-splits": dataclasses.replace(GPU, invocation_loads=75),
 }
@@ -65,7 +65,7 @@ def over_axes(dtype):
 
 
 def over_windows(dtype):
-    # A term for each row of a window. Only some of the windows that share rows have both great ones.
+    # A term for each row of a window. Of the windows that share rows, only some have both great terms.
     for window, strides in (
         ((7, 4), (7, 4)),
         ((7, 4), (1, 4)),
@@ -79,7 +79,7 @@ def over_windows(dtype):
         x[..., :: window[1]] = SMALL
         x[:, :, above, :: window[1]], x[:, :, above + window[0] - 1, :: window[1]] = GREAT, -GREAT
         yield AveragePooling1OperatorDesc.of(x, window, strides=strides), (x,)
-    # Large windows, four of them: all have both.
+    # Four large windows, all with both great terms.
     for height, width in ((32, 40), (3, 400)):
         x = np.zeros((1, 2, height + 1, width + 1), dtype)
         x[..., 8::8] = SMALL
@@ -88,8 +88,8 @@ def over_windows(dtype):
 
 
 def over_covering_windows(dtype):
-    """The element in the middle is of all windows, and the maximum of each."""
-    # The second has whole words in each row. The last ones are no separable passes: few windows, and a long stride.
+    """Gradients whose middle element is in all windows, and is the maximum of each."""
+    # The second has whole words in each row. The last ones use no separable passes: few windows, and a long stride.
     for count, window, stride in ((8, 8, 1), (8, 9, 1), (16, 16, 1), (5, 5, 1), (4, 5, 1), (3, 3, 1), (8, 72, 9)):
         gradient = spread(count * count, 1, GREAT, SMALL, 0, -GREAT).reshape(1, 1, count, count).astype(dtype, "C")
         size, strides = (count - 1) * stride + window, (stride, stride)
@@ -105,7 +105,7 @@ def over_covering_windows(dtype):
 
 DOMAINS = {"axes": over_axes, "windows": over_windows, "covering-windows": over_covering_windows}
 DTYPES = {"float32": np.float32, "float16": np.float16}
-# Axes are split without the limits of splits, too. Only gradients are summed by other modules on a driver that gathers.
+# Axes have splits with any limits. Only gradients have other modules on a driver that gathers.
 SETTINGS = {
     (name, mapping, dtype): (domain, limits, DTYPES[dtype])
     for (name, domain), (mapping, limits), dtype in itertools.product(DOMAINS.items(), MAPPED.items(), DTYPES)
