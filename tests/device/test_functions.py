@@ -24,7 +24,7 @@ IMAGE = np.random.default_rng(0).permutation(2 * 3 * 7 * 9).reshape(2, 3, 7, 9).
 
 
 class Exported:
-    """Offers X by DLPack, and in no other way."""
+    """Exports X only by DLPack."""
 
     def __dlpack__(self, **arguments):
         return X.__dlpack__(**arguments)
@@ -41,7 +41,7 @@ VIEWABLE = {
     "list of arrays": list(X),
     "memoryview": memoryview(X),
     "list of Python's arrays": [array.array("f", row) for row in ROWS],
-    # Objects of other libraries, each with one way to their elements.
+    # Objects of other libraries, each with one protocol.
     "array": SimpleNamespace(__array__=lambda dtype=None, copy=None: X),
     "array interface": SimpleNamespace(__array_interface__=X.__array_interface__),
     "array struct": SimpleNamespace(__array_struct__=X.__array_struct__),
@@ -50,7 +50,7 @@ VIEWABLE = {
 
 
 class Quantity(np.ndarray):
-    """An array with units: its functions are its own."""
+    """An array with units, which overrides NumPy's functions."""
 
     def __array_ufunc__(self, *arguments, **options):
         raise NotImplementedError
@@ -75,7 +75,7 @@ MORE_THAN_ELEMENTS = {
 
 
 def test_a_first_call_does_not_wait_for_masked_arrays(driver):
-    """NumPy 2 takes 50 ms to load them."""
+    """NumPy 2 imports them in 50 ms."""
     program = """
 import sys
 import numpy as np
@@ -125,7 +125,7 @@ def test_anything_that_numpy_can_view_is_an_array(device, x):
     ],
     ids=str,
 )
-def test_axis_and_keepdims(device, axis, expected):
+def test_axis_and_keepdims_shape_the_result(device, axis, expected):
     assert argmax(X, axis, keepdims=True, device=device).tolist() == expected
     assert argmax(X, axis=axis, device=device).tolist() == np.squeeze(expected).tolist()
 
@@ -166,7 +166,7 @@ def test_no_axes_are_any_empty_sequence(device, axes):
 
 
 @pytest.mark.parametrize("data_type", INDEX_TYPES, ids=lambda data_type: data_type.name.lower())
-def test_types_of_indices(device, data_type):
+def test_indices_have_the_wanted_type(device, data_type):
     assert argmax(X, device=device).dtype == argmin(X, device=device).dtype == np.int64
     for dtype in data_type, data_type.numpy, data_type.numpy.name, data_type.numpy.type:
         result = argmax(X, 0, dtype=dtype, device=device)
@@ -566,7 +566,7 @@ def test_other_arguments_of_numpy_s_functions_are_refused_by_name(device, name):
 
 
 @pytest.mark.parametrize("dtype", ["int32", "INT32", "i4", np.int32, np.dtype(">i4"), DataType.INT32])
-def test_dtype_of_functions_of_numpy(device, dtype):
+def test_dtype_may_be_any_name_of_int32(device, dtype):
     x = np.arange(4, dtype=np.int32)
     assert dmlgpu.sum(x, dtype=dtype, device=device).dtype == np.prod(device.tensor(x), dtype=dtype).dtype == np.int32
 
@@ -598,7 +598,7 @@ def test_without_elements_arguments_are_checked_as_with_them(function, wrong):
     ((2, 3, 6, 8), (3, 2), (2, 4)), ((6, 8), 1, (6, 8)), ((3, 6, 8), [6, 8], (1, 1)),
     ((1, 2, 4, 6, 8), 2, (2, 3, 4)), ((4, 6, 8), (1, 3, 8), (4, 2, 1)), ((0, 3, 6, 8), 2, (3, 4)),
 ], ids=str)  # fmt: skip
-def test_adaptive_pooling(device, shape, output_sizes, window):
+def test_adaptive_pooling_is_pooling_with_adjacent_windows(device, shape, output_sizes, window):
     x = np.random.default_rng(0).integers(-9, 10, shape).astype(np.float32)
     options = {"window_size": window, "strides": window, "device": device}
     for exact in False, True:
@@ -616,7 +616,7 @@ def test_adaptive_pooling(device, shape, output_sizes, window):
 
 @pytest.mark.parametrize("mode", ["largest", "smallest"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", ">f8", "int8", "uint16", "int64", "uint64", "bool"])
-def test_top_k(device, dtype, mode):
+def test_top_k_is_a_stable_sort(device, dtype, mode):
     x = np.random.default_rng(0).integers(0, 7, (5, 40, 6))
     keys = -x if mode == "largest" else x
     if dtype == "bool":
