@@ -32,7 +32,7 @@ def gradients(dtype, sizes, window, strides=None, start=None, end=None, dilation
     yield desc, (gradient,)
 
 
-def test_what_directml_s_documents_say(any_device):
+def test_gradients_are_those_of_directml_s_documents(any_device):
     x = np.array([[1, 2, 3], [2, 4, 2], [5, 6, 7]], np.float32)
     assert max_pooling_grad(x, GRADIENT, 2, device=any_device).tolist() == [[0, 0, 0], [0, 3, 0], [0, 3, 4]]
     averages = dmlgpu.average_pooling_grad(GRADIENT, 3, 2, device=any_device)
@@ -60,7 +60,7 @@ def test_infinities_and_nan_propagate(any_device):
     np.testing.assert_array_equal(max_pooling_grad(x, gradient, (1, 3), device=any_device), [[0, nan, 0, 1, 0]])
 
 
-def test_windows_of_many_shapes(mapped):
+def test_windows_of_many_shapes_match_the_oracle(mapped):
     for number, windows in enumerate(WINDOW_SHAPES):
         dtype = (np.float32, np.float16)[number % 2]
         for desc, inputs in gradients(dtype, *windows, include_padding=number % 4 > 1):
@@ -69,8 +69,8 @@ def test_windows_of_many_shapes(mapped):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("windows", [((2, 3, 64, 65), (2, 2), (1, 1)), ((1, 4, 64, 96), (3, 3), (2, 3))], ids=str)
-def test_maxima_of_many_small_windows(device, cooperating, dtype, windows):
-    """Only their indices are written, where values would be written over indices of others."""
+def test_only_indices_of_the_maxima_of_small_windows_are_written(device, cooperating, dtype, windows):
+    """The first pass writes only indices of the maxima; values would overwrite indices of other windows."""
     desc, inputs = next(gradients(dtype, *windows))
     for mapped in device, cooperating:
         assert lower(desc, mapped.limits).dispatches[0].shader.variant in ("pool_small", "pool_direct")
@@ -86,8 +86,8 @@ def test_maxima_of_many_small_windows(device, cooperating, dtype, windows):
     ],
     ids=str,
 )
-def test_runs_of_many_outputs(on_cpu, cooperating, dtype, windows):
-    """So many that an invocation continues along a row, and with the next one in the middle of its tile."""
+def test_runs_of_many_outputs_match_the_oracle(on_cpu, cooperating, dtype, windows):
+    """Tiles continue along a row, and with the next row, within an invocation."""
     for (desc, inputs), (mapped, tile) in itertools.product(
         gradients(dtype, *windows), ((on_cpu, 8), (cooperating, 4))
     ):
@@ -115,8 +115,8 @@ SMALL = [
     [*zip(SMALL, itertools.cycle((np.float32, np.float16)), itertools.cycle(("CPU", "GPU", "few")))],
     ids=str,
 )
-def test_small_windows(driver, open_device, device, cooperating, windows, dtype, mapping):
-    """Every phase, in tiles that end after a row and a slab, with the same bits as without tiles.
+def test_small_windows_have_the_same_bits_in_tiles(driver, open_device, device, cooperating, windows, dtype, mapping):
+    """Every phase, in tiles that end after a row or a slab, has the same bits as without tiles.
 
     With few invocations, tiles have several steps.
     """
@@ -155,7 +155,7 @@ SEPARABLE = [
 
 
 @by_ranges
-def test_separable_passes(driver, open_device, changes, dtype):
+def test_separable_passes_match_the_oracle(driver, open_device, changes, dtype):
     limits = dataclasses.replace(device_limits(driver), dispatch_count=1 << 20, **changes)
     device, plans = open_device(driver.index, limits), []
     for number, windows in enumerate(SEPARABLE):
@@ -167,7 +167,7 @@ def test_separable_passes(driver, open_device, changes, dtype):
             x[0, 0].reshape(-1)[[2, -9, -4]] = np.inf, np.nan, -np.inf
         desc = dataclasses.replace(desc, input_gradient_tensor=TensorDesc.of(x))
         plans.append(computed(device, desc, (x,), "pool_backward_separable"))
-    # What a row of outputs needs may be more than a segment.
+    # The windows of a row of outputs may exceed a segment.
     assert len(list(filter(None, plans))) >= (2 if "segment_bytes" in changes else len(plans))
 
 
@@ -182,7 +182,7 @@ def test_separable_passes(driver, open_device, changes, dtype):
     ],
     ids=["gaps", "maxima"],
 )
-def test_what_separable_passes_leave_to_others(desc, reason):
+def test_separable_passes_tell_what_they_cannot_compute(desc, reason):
     message = f"'pool_backward_separable' cannot compute it, because .*{reason}"
     refuses(message, lower, desc, LIMITS["CPU"], "pool_backward_separable")
 
@@ -195,7 +195,7 @@ def test_tiles_are_so_high_that_an_invocation_has_four():
 
 
 def test_tiles_of_a_gpu_have_the_windows_that_registers_hold():
-    """3 rows of 6 windows: tiles of 5 outputs would have 21."""
+    """Tiles of 4 outputs have 3 rows of 6 windows; tiles of 5 outputs would have 21 windows."""
     desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 14, 14)), (16, 16), (3, 3))
     (dispatch,) = lower(desc, LIMITS["GPU"]).dispatches
     assert dispatch.shader.constants["tile_width"] == 4
@@ -210,8 +210,8 @@ def test_parts_of_slabs_begin_at_a_multiple_of_the_stride_along_height():
     check(plan)
 
 
-def test_rows_of_outputs_that_share_words(device):
-    """Two slabs of three rows of five outputs end with a word; a dispatch has them, or there are no tiles."""
+def test_dispatches_end_with_words_if_rows_of_outputs_share_them(device):
+    """Two slabs of three rows of five outputs end with a word: if no dispatch can have both, there are no tiles."""
     desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT16, (4, 1, 2, 4)), (3, 5), (2, 2))
     limits = {most: dataclasses.replace(LIMITS["CPU"], dispatch_elements=most) for most in (29, 120, 240)}
     for most, dispatches in (120, 2), (240, 1):
@@ -221,7 +221,7 @@ def test_rows_of_outputs_that_share_words(device):
     verify(desc, np.arange(32, dtype=np.float16).reshape(4, 1, 2, 4), device=device)
 
 
-def test_more_windows_than_an_invocation_may_load(driver, open_device):
+def test_windows_may_have_more_elements_than_an_invocation_loads(driver, open_device):
     device = open_device(driver.index, Limits(1 << 27, 64, 8, invocation_loads=75))
     largest, average = gradients(np.float32, (1, 2, 19, 23), (17, 18), None, (9, 8), (7, 9))
     assert len(device.compile(largest[0]).plan.dispatches) > 3
@@ -230,7 +230,7 @@ def test_more_windows_than_an_invocation_may_load(driver, open_device):
 
 
 @pytest.mark.parametrize("strides", [(0, 0, 0, 0), (0, 30, 6, 1), (1, 2, 6, 36)], ids=str)
-def test_inputs_that_repeat_and_lie_anywhere(any_device, strides):
+def test_inputs_may_be_broadcast_and_strided(any_device, strides):
     """The gradient is broadcast, and the input's channels are innermost."""
     x = np.random.default_rng(0).standard_normal((2, 3, 6, 7)).astype(np.float32)
     windows, source = TensorDesc(FLOAT32, (2, 3, 5, 6), strides), TensorDesc(FLOAT32, x.shape, (126, 1, 21, 3))
@@ -316,7 +316,7 @@ def test_with_indices_the_input_is_not_read(device):
     assert all(np.array_equal(result, expected) for result in results)
 
 
-def test_a_window_that_ends_beyond_2_to_the_32(any_device):
+def test_a_window_may_end_beyond_2_to_the_32(any_device):
     """The first of two windows holds elements 0 and 1; the second begins with element 1, and hangs over the end.
 
     There are so many rows that an invocation computes several neighbouring outputs.
