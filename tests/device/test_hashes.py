@@ -1,4 +1,4 @@
-"""That results are the bits that docs/reliability.md says, on every driver; test_mappings.py compares the mappings."""
+"""Results have the hashes of docs/reliability.md on every driver; test_mappings.py compares the mappings."""
 
 import pytest
 
