@@ -1,4 +1,4 @@
-"""Kernels by name: those that can compute a case are exact, and the others raise errors that say why they cannot."""
+"""Kernels by name: those that can compute a case are exact; the others raise errors that tell why they cannot."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ KERNEL_OF = {variant: kind.name for kinds in KERNELS.values() for kind in kinds 
 
 
 def kernels_of(desc, limits=LIMITS["CPU"]):
-    """The kernels that can compute an operator, with why the others cannot."""
+    """The kernels that can compute an operator, and the reasons why the others cannot."""
     problem = problems_of(desc.canonical())[0]
     kinds = [kind(problem, limits) for kind in KERNELS[type(problem.domain)]]
     return {kernel.name: kernel.why_impossible for kernel in kinds}
@@ -120,7 +120,7 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
     ],
     ids=str,
 )
-def test_a_kernel_that_cannot(desc, name, why):
+def test_a_kernel_that_cannot_compute_it_tells_why(desc, name, why):
     message = f"^{type(desc).__name__}: kernel .* cannot compute .*{re.escape(why)}(?![\\w,])"
     refuses(message, lower, desc, Limits(1 << 27, 64, 16), name)
 
