@@ -62,7 +62,7 @@ by_output_strides = pytest.mark.parametrize("strides", OUTPUT_STRIDES.values(), 
 
 
 @by_output_strides
-def test_strided_pooled_values_and_indices(any_device, strides):
+def test_strided_outputs_of_pooling_leave_gaps_untouched(any_device, strides):
     for data_type in WIDTHS:
         desc = with_outputs(pool_desc(data_type, (2, 3, 6, 8), (2, 2), indices=UINT64), strides)
         check_all_bytes(any_device, desc, any_bits)
@@ -76,8 +76,8 @@ def test_bytes_after_the_last_element_stay(any_device, data_type):
         check_all_bytes(any_device, pool)
 
 
-def test_indices_of_32_bits_in_every_other_word(any_device):
-    """An emulation of 64-bit indices, whose high words are 0 before."""
+def test_indices_of_32_bits_may_be_low_words_of_64_bits(any_device):
+    """An emulation of 64-bit indices: the high words are 0 before the call."""
     desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (5, 9), [1], output_strides=(2, 1))
     desc = dataclasses.replace(desc, output_tensor=TensorDesc(UINT32, (5, 1), (2, 1), 40))
     x = arranged(desc.input_tensor, distinct)
@@ -130,12 +130,12 @@ def test_tensor_from_bytes_keeps_them_all(any_device):
 
 
 @pytest.mark.parametrize("buffer", [bytes(12), bytearray(12), memoryview(bytes(12)), np.zeros(3, np.float32)])
-def test_tensor_from_any_buffer(device, buffer):
+def test_a_tensor_is_made_from_any_buffer(device, buffer):
     assert device.tensor_from_bytes(buffer, TensorDesc(FLOAT32, (3,))).numpy().tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("size", [0, 11, 13, 16])
-def test_tensor_from_too_few_or_too_many_bytes(device, size):
+def test_too_few_or_too_many_bytes_for_a_tensor_are_refused(device, size):
     message = f"^TensorDesc.total_tensor_size_in_bytes: desc has 12 bytes, the data {size}$"
     refuses(message, device.tensor_from_bytes, bytes(size), TensorDesc(FLOAT32, (3,)))
 
@@ -200,7 +200,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-def test_argmax_of_any_view(any_device, view):
+def test_argmax_of_any_view_is_that_of_numpy(any_device, view):
     for dtype in (np.float32, np.int16, np.uint8, np.uint64):
         x = view(np.random.default_rng(3).integers(0, 100, (6, 5, 8)).astype(dtype))
         assert argmax(x, 0, device=any_device).tolist() == x.argmax(0).tolist()
