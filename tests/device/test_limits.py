@@ -45,7 +45,7 @@ def plans(limits):
 
 @by_device
 def test_the_first_run_of_a_dispatch_is_no_case_for_a_watchdog(device):
-    """LOG_SUM_EXP has most operations for an element: 200, as compiled for GPUs."""
+    """LOG_SUM_EXP has the most operations per element: 200, as compiled for GPUs."""
     limits = device_limits(device.info)
     assert limits.dispatch_elements * 200 / device.operations < SUBMISSION_SECONDS
     for desc in HUGE:
@@ -71,7 +71,7 @@ def test_dispatches_keep_to_the_limits_of_a_device(device):
 
 @functools.cache
 def shared_bytes(module, group_size):
-    """Bytes of a module's shared memory: of its arrays, which have some elements for each invocation of a group."""
+    """Bytes of a module's shared memory, whose arrays have some elements for each invocation of a group."""
     sizes, pointers, numbers, total = {}, {}, {}, 0
     for opcode, operands in instructions(module):
         if opcode in (21, 22):  # OpTypeInt, OpTypeFloat
@@ -96,7 +96,7 @@ def shared_bytes(module, group_size):
 
 
 def test_shared_memory_is_that_of_threads():
-    """A state of each invocation, or of each of its columns: radix key, bits and index; a word where it is packed."""
+    """Each invocation, or each of its columns, has a state: radix key, bits and index; a packed state is a word."""
     assert shared_bytes("rows_cooperating_selection_64", 64) == 64 * (8 + 8 + 4)
     assert shared_bytes("rows_cooperating_selection_32", 128) == 128 * (4 + 4 + 4)
     assert shared_bytes("columns_cooperating_selection_32", 64) == 64 * 4 * (4 + 4 + 4)
@@ -138,9 +138,9 @@ def test_buffers_keep_to_the_limits_of_a_device(device, monkeypatch):
 
 
 def lower_of(device, driver):
-    """A driver's device as if it were another one: the lower of every limit, and its kind of memory.
+    """A driver's device with the lower one of both devices' limits, and with the other device's kind of memory.
 
-    The size of a group stays: by it, a device that is opened is recognized. All devices allow more than plans need.
+    The size of a group stays, because an open device is recognized by it. All devices allow more than plans need.
     """
     info = device.info
     least = {
@@ -160,9 +160,9 @@ def lower_of(device, driver):
 
 @pytest.fixture(scope="module")
 def lowered_devices(driver):
-    """The driver's device once for every set of limits that makes a difference to CASES.
+    """The driver's device, once for every set of limits that makes a difference to CASES.
 
-    Their tensors are far smaller than the segments of any device: of sets that differ in segments alone, one is enough.
+    Tensors of CASES are far smaller than the segments of any device: sets that differ only in segments count once.
     """
     infos = [lower_of(device, driver) for device in DEVICES]
     sets = {(dataclasses.replace(device_limits(info), segment_bytes=0), info.unified): info for info in infos}
@@ -184,7 +184,7 @@ def chosen():
 
 @by_operator
 def test_kernels_run_within_the_limits_of_every_device(lowered_devices, operator):
-    """Each case within those of one, in turn: test_dispatches_keep_to_the_limits_of_a_device has all plans."""
+    """The cases run with the devices in turn; test_dispatches_keep_to_the_limits_of_a_device has all plans."""
     for number, case in enumerate(chosen()):
         if case.operator == operator:
             dmlgpu.verify(case.desc, *case.inputs(), device=lowered_devices[number % len(lowered_devices)])
