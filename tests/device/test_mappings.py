@@ -1,6 +1,6 @@
-"""Every kernel on every driver, mapped as on CPUs, as on a GPU, and with split tensors; each with every type in one.
+"""Every kernel on every driver, mapped as on CPUs, as on a GPU, and with split tensors; with every type in one mapping.
 
-Few cases, chosen so that nothing is left out: what a GPU that is there for minutes computes first.
+Few cases cover all of these, so that a GPU that is available for minutes can run them first.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ def test_mapping_equals_reference(driver, open_device, mapping, operator):
 
 def test_chosen_cases_cover_every_kernel_and_type():
     coverage = {mapping: set().union(*(covered(case, mapping) for case in chosen(mapping))) for mapping in MAPPINGS}
-    # Split tensors are combined of partials, for which others have what they need.
+    # Modules that no chosen case runs with split tensors: other mappings run them.
     short = "|".join(
         (
             r"columns_(sum|exact|squares|product|logsumexp)",
