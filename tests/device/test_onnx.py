@@ -162,7 +162,7 @@ def test_indices_are_those_of_the_maxima(vulkan, sizes, attributes, storage_orde
     ],
     ids=str,
 )
-def test_poolings_of_every_opset(vulkan, op_type, opset, sizes, attributes):
+def test_poolings_of_every_opset_are_those_of_the_reference(vulkan, op_type, opset, sizes, attributes):
     program = [node(op_type, **attributes)], {"x": values(*sizes)}
     np.testing.assert_allclose(run(vulkan, *program, opset=opset), run_reference(*program, opset=opset), rtol=1e-6)
 
@@ -188,7 +188,7 @@ MAXIMA_OF_3 = np.lib.stride_tricks.sliding_window_view(IMAGE, (3, 3), (2, 3)).ma
             )
             for further in ({}, {"ceil_mode": 1}, {"auto_pad": "VALID"})
         ),
-        # VALID ignores pads.
+        # `auto_pad` VALID ignores `pads`.
         ("MaxPool", [IMAGE], {"kernel_shape": [3, 3], "auto_pad": "VALID", "pads": [1, 1, 1, 1]}, MAXIMA_OF_3),
         # Padding is never negative, although the formula of SAME_UPPER results in -2 along the height.
         (
@@ -212,7 +212,7 @@ MAXIMA_OF_3 = np.lib.stride_tricks.sliding_window_view(IMAGE, (3, 3), (2, 3)).ma
         ("ReduceSumSquare", [ROWS], {"noop_with_empty_axes": 1}, ROWS**2),
     ],
 )
-def test_single_nodes(vulkan, op_type, inputs, attributes, expected):
+def test_single_nodes_have_the_expected_output(vulkan, op_type, inputs, attributes, expected):
     np.testing.assert_array_equal(output_of(vulkan, op_type, *inputs, **attributes), expected, strict=True)
 
 
@@ -269,7 +269,7 @@ def test_axes_are_a_constant_an_initializer_or_empty(vulkan, opset):
         *itertools.product(("Max", "Min"), (np.uint8, np.bool_)),  # ONNX has no sums of these
     ],
 )
-def test_reductions_of_no_elements(vulkan, name, dtype):
+def test_reductions_of_no_elements_have_the_identity(vulkan, name, dtype):
     reduction = node(f"Reduce{name}", "x axes", keepdims=0)
     (y,) = run(vulkan, [reduction], {"x": np.zeros((2, 0, 3), dtype)}, constants={"axes": np.array([1])})
     mean = 0
@@ -352,7 +352,7 @@ def test_outputs_of_bools_are_bools(vulkan):
         ("CumSum", (2, 0), {}, (2, 0)),
     ],
 )
-def test_outputs_of_no_elements(vulkan, op_type, sizes, attributes, expected):
+def test_outputs_without_elements_have_shape_and_type(vulkan, op_type, sizes, attributes, expected):
     others = {"MaxUnpool": [np.zeros(sizes, np.int64)], "CumSum": [np.array(1)]}.get(op_type, [])
     y = output_of(vulkan, op_type, np.zeros(sizes, np.float32), *others, **attributes)
     assert (y.shape, y.dtype) == (expected, np.int64 if op_type == "ArgMax" else np.float32)
@@ -360,7 +360,7 @@ def test_outputs_of_no_elements(vulkan, op_type, sizes, attributes, expected):
 
 @pytest.mark.parametrize("storage_order", [0, 1])
 @pytest.mark.parametrize(("sizes", "expected"), [((0, 3, 8, 8), (0, 3, 7, 7)), ((1, 1, 1, 8), (1, 1, 0, 7))])
-def test_indices_of_no_elements(vulkan, sizes, expected, storage_order):
+def test_indices_without_elements_have_shape_and_type(vulkan, sizes, expected, storage_order):
     nodes = [
         node("MaxPool", "x", "y i", kernel_shape=[2, 2], storage_order=storage_order),
         node("ReduceMax", "y axes", "z", keepdims=0),
@@ -400,7 +400,7 @@ def test_unpooling_removes_the_padding(vulkan):
 
 
 @pytest.mark.parametrize(("opset", "dtype"), [(1, np.float32), (22, np.float16)])
-def test_regions(vulkan, opset, dtype):
+def test_pooled_regions_equal_reference(vulkan, opset, dtype):
     x, window = values(2, 3, 9, 8).astype(dtype), {"pooled_shape": [2, 3], "spatial_scale": 0.5}
     rois = np.array([[0, 1, 2, 5, 17], [1, 0, 0, 7, 8], [1, 4, -3, 40, 3]], dtype)
     desc = dmlgpu.RoiPoolingOperatorDesc.of(x, (2, 3), 0.5, roi_tensor=rois[None, None])
@@ -416,7 +416,7 @@ def test_regions(vulkan, opset, dtype):
 
 @pytest.mark.parametrize("operator", ["CumSum", "CumProd"])
 @pytest.mark.parametrize(("exclusive", "reverse"), [(0, 0), (0, 1), (1, 0), (1, 1)])
-def test_cumulative_operators(vulkan, operator, exclusive, reverse):
+def test_cumulative_operators_are_those_of_numpy(vulkan, operator, exclusive, reverse):
     scan, first = (np.multiply.accumulate, 1) if operator == "CumProd" else (np.add.accumulate, 0)
     for dtype, axis in (np.float32, 0), (np.float16, -1), (np.int32, 1), (np.uint64, np.int32(-2)):
         x = (values(3, 4) % 5).astype(dtype)
@@ -460,7 +460,7 @@ def top_k_of(x, k, axis, largest):
     ],
 )
 @pytest.mark.parametrize("axis", [-1, 0, 1])
-def test_top_k_of_every_opset(vulkan, axis, opset, k_from):
+def test_top_k_of_every_opset_is_a_stable_sort(vulkan, axis, opset, k_from):
     """The first of equal elements come first, as in ONNX."""
     x = values(3, 7, 5) % 4
     if axis == 0:
@@ -492,7 +492,7 @@ def test_top_k_of_every_opset(vulkan, axis, opset, k_from):
     ("sizes", "k", "axis", "expected"),
     [((0, 4), 3, -1, (0, 3)), ((3, 4), 0, 0, (0, 4)), ((3, 0), 0, 1, (3, 0)), ((3, 0), 2, 0, (2, 0))],
 )
-def test_top_k_without_outputs(vulkan, sizes, k, axis, expected):
+def test_top_k_without_outputs_has_shape_and_type(vulkan, sizes, k, axis, expected):
     inputs = [np.zeros(sizes, np.float32), np.array([k])]
     results = interop.onnx.run_node(node("TopK", "x k", "y i", axis=axis), inputs, vulkan)
     assert [(y.shape, y.dtype) for y in results] == [(expected, np.float32), (expected, np.int64)]
@@ -606,7 +606,7 @@ def test_inputs_have_the_types_and_shapes_of_the_model(x, error, message):
 
 
 @pytest.mark.parametrize("sizes", [["batch", 3], [None, 3], [None, None], ["batch", "batch"], None, [-1, 3]])
-def test_sizes_that_the_model_leaves_open(vulkan, sizes):
+def test_open_sizes_of_the_model_accept_any_size(vulkan, sizes):
     x, model = values(2, 3), maximum((2, 3))
     model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes))
     representation = interop.onnx.prepare(model, vulkan)
@@ -617,7 +617,7 @@ def test_sizes_that_the_model_leaves_open(vulkan, sizes):
         refuses(message, representation.run, [x.T, AXES], error=ValueError)
 
 
-def test_models_in_files_and_bytes(vulkan, tmp_path):
+def test_a_model_may_be_a_file_or_bytes(vulkan, tmp_path):
     x, model, path = values(2, 3), maximum((2, 3), {"axes": AXES}), tmp_path / "model.onnx"
     content = model.SerializeToString()
     onnx.save(model, path, save_as_external_data=True, size_threshold=0)
@@ -668,7 +668,7 @@ def quantized_model(x, *nodes, **constants):
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 7), (2, 2, 6, 7), (1, 2, 3, 4, 5)], ids=str)
-def test_averages_of_quantized_elements(vulkan, shape):
+def test_averages_of_quantized_elements_equal_reference(vulkan, shape):
     x = np.random.default_rng(0).integers(-128, 128, shape, np.int8)
     spatial = len(shape) - 2
     window = {"kernel_shape": [2] * spatial, "strides": [2] * spatial, "pads": [1] * 2 * spatial}
@@ -695,7 +695,7 @@ def test_averages_of_quantized_elements(vulkan, shape):
     assert (y.dtype, y.tolist()) == (np.int8, expected.reshape(*shape[:2], *(1,) * spatial).tolist())
 
 
-def test_quantized_models_that_are_refused(vulkan):
+def test_wrong_quantized_models_are_refused(vulkan):
     x, scale = np.zeros((1, 1, 2, 2), np.uint8), np.float32(1)
     inputs = {"inputs": ["x", "s", "", "s"], "outputs": ["y"], **QLINEAR}
     pooling = helper.make_node("QLinearGlobalAveragePool", **inputs, channels_last=1)
@@ -739,7 +739,7 @@ def sparse_tensor():
         (lambda model: setattr(model.opset_import[0], "version", 1000), r"opset 1000 is newer than \d+, of onnx .*"),
     ],
 )
-def test_models_that_are_refused(change, message):
+def test_unsupported_models_are_refused(change, message):
     model = maximum((2, 3))
     change(model)
     refuses_model(f"{message}$", model)
@@ -776,7 +776,7 @@ OUT_OF_RANGE = "is out of range; allowed are 1 to 4"
         ("MaxUnpool", {"s": [1, 1, 0, 4]}, BAD, r"output_shape \(1, 1, 0, 4\) is not allowed; "),
     ],
 )
-def test_attributes_and_inputs_that_are_refused(op_type, attributes, error, message):
+def test_wrong_attributes_and_inputs_are_refused(op_type, attributes, error, message):
     further = {"TopK": {"k": [1]}, "MaxUnpool": {"i": np.zeros((1, 1, 4, 4)), "s": [1, 1, 5, 5]}}.get(op_type, {})
     inputs = {"x": values(1, 1, 4, 4), **further}
     inputs |= {name: attributes[name] for name in inputs if name in attributes}
@@ -789,7 +789,7 @@ def test_attributes_and_inputs_that_are_refused(op_type, attributes, error, mess
     refuses(f"^{begin}{message}", interop.onnx.run_node, single, arrays, error=error)
 
 
-def test_devices(driver, device):
+def test_a_device_is_selected_by_index_or_name(driver, device):
     assert interop.onnx.supports_device("CPU")
     assert interop.onnx.supports_device(f"VULKAN:{driver.index}")
     assert not interop.onnx.supports_device("CUDA")
