@@ -52,7 +52,7 @@ def refuses(message, call, *arguments, error=DescriptorError, **options):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_arrays(name):
+def test_results_are_written_to_arrays(name):
     call = CALLS[name]
     expected = call(X)
     wide = np.zeros((*expected.shape, 2), expected.dtype)
@@ -69,7 +69,7 @@ def test_arrays(name):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_device_tensors(name, device):
+def test_results_are_written_to_device_tensors(name, device):
     call = CALLS[name]
     expected, x = call(X), device.tensor(X)
     out = device.tensor(np.full(expected.shape, 77, expected.dtype))
@@ -84,7 +84,7 @@ def test_device_tensors(name, device):
 
 
 @pytest.mark.parametrize("out", [[0, 0], (np.zeros(6, np.int64),), 3, {}], ids=repr)
-def test_what_is_no_array(out):
+def test_what_is_no_array_is_refused(out):
     error = DescriptorError if isinstance(out, (tuple, list)) else TypeError
     refuses("is not allowed; allowed is an array", dmlgpu.argmax, X[0], 1, out=out, error=error)
 
@@ -95,7 +95,7 @@ def test_a_path_is_for_chunks():
     )
 
 
-def test_arrays_of_other_kinds():
+def test_arrays_may_be_scalars_bools_or_fields():
     total, none, flags = np.empty((), np.float32), np.full((6, 8), 9, np.float32), np.empty((2, 8), bool)
     assert dmlgpu.sum(X, out=total) is total
     assert total == X.sum()
@@ -107,7 +107,7 @@ def test_arrays_of_other_kinds():
     np.testing.assert_array_equal(pairs["index"], X.argmax(1))
 
 
-def test_arrays_that_cannot_be_written():
+def test_arrays_that_cannot_be_written_are_refused():
     masked, one = np.ma.masked_array(np.zeros((2, 8), np.int64)), np.zeros(1, np.int64)
     refuses("a masked array", dmlgpu.argmax, X, 1, out=masked)
     refuses("may share memory$", dmlgpu.argmax, X, 1, out=np.lib.stride_tricks.as_strided(one, (2, 8), (0, 0)))
@@ -123,7 +123,7 @@ def test_arrays_may_be_in_x():
 
 
 @by_pair
-def test_pairs_of_arrays(call):
+def test_two_results_are_written_to_two_arrays(call):
     pair = call(X)
     values, indices = outs = tuple(np.zeros((*result.shape, 2), result.dtype)[..., 1] for result in pair)
     assert call(X, out=outs) is outs
@@ -150,7 +150,7 @@ def test_top_k_may_overwrite_its_input():
 
 
 @by_pair
-def test_pairs_of_device_tensors(call, device):
+def test_two_results_are_written_to_two_device_tensors(call, device):
     x, pair = device.tensor(X), call(X)
     values, indices = outs = tuple(device.tensor(np.zeros_like(result)) for result in pair)
     assert [*map(id, call(x, out=outs))] == [*map(id, outs)]
@@ -162,7 +162,7 @@ def test_pairs_of_device_tensors(call, device):
         call(device.tensor(X.astype(np.int64)), out=(indices, indices))
 
 
-def test_device_tensors_that_cannot_be_written(device):
+def test_device_tensors_that_cannot_be_written_are_refused(device):
     x = device.tensor(X)
     gaps = device.tensor(X[0], dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT32, (6, 8), (16, 2)))
     refuses(r"\(6, 8\), .* is not packed; allowed is a packed device tensor$", dmlgpu.sum, x, 0, out=gaps)
