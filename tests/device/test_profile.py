@@ -1,4 +1,4 @@
-"""Profiles: what is timed, what lies in what, and that a profile changes nothing else."""
+"""Profiles: what is timed, how events nest, and that a profile changes nothing else."""
 
 import contextlib
 import json
@@ -23,13 +23,13 @@ from tests.support.limits import LOWERED
 
 X = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(20, 30)
 ROWS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1])
-# One axis so long that it takes two passes.
+# An axis so long that it needs two passes.
 LONG = arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 100_000), [1])
 LONG_X = np.random.default_rng(1).standard_normal((1, 100_000), dtype=np.float32)
 
 
 def kinds(profile):
-    """Number of events of each kind but waiting, of which there is one whenever the lock is acquired."""
+    """Number of events of each kind, except waiting, which is an event whenever the lock is acquired."""
     return Counter(event.kind for event in profile.events if event.kind != "wait")
 
 
@@ -50,7 +50,7 @@ def inside(event, holder):
     return event.thread == holder.thread and holder.begin <= event.begin <= event.end <= holder.end
 
 
-def test_the_parts_of_a_first_call(either):
+def test_a_first_call_plans_compiles_copies_and_dispatches(either):
     began = time.perf_counter()
     with either.profile() as profile:
         argmax(X, 1, device=either)
@@ -124,7 +124,7 @@ def test_each_dispatch_is_timed_alone(either, kp):
     assert result.numpy().item() == LONG_X.argmax()
 
 
-def test_temporaries_count():
+def test_temporaries_count_as_bytes_of_dispatches():
     plan = dmlgpu.explain(pool_desc(FLOAT32, (1, 1, 200, 200), (50, 50), indices=None), device=None)
     tensors, temporaries = (
         sum(tensor.size_in_bytes for tensor in tensors)
@@ -150,7 +150,7 @@ def test_bytes_are_shared_by_the_dispatches_of_a_segment(driver):
     assert moved == pytest.approx(x.nbytes + 30 * 4 + 2 * plan.partial_bytes, rel=0.05)
 
 
-def test_tensors_outside_calls(either):
+def test_copies_outside_calls_are_timed(either):
     strided = TensorDesc(FLOAT32, (20, 30), (40, 1))
     with either.profile() as profile:
         tensor = either.tensor_from_bytes(bytes(strided.size_in_bytes), strided)
@@ -171,7 +171,7 @@ def test_functions_and_operators_are_one_call_each(either):
     assert kinds(profile)["call"] == kinds(profile)["dispatch"] == 3
 
 
-def test_a_batch_in_a_profile(either):
+def test_a_batch_in_a_profile_has_its_dispatches(either):
     operator, tensor = either.compile(ROWS), either.tensor(X)
     with either.profile() as profile:
         with either.batch():
@@ -257,7 +257,7 @@ def test_an_exception_ends_a_profile(fresh):
 
 
 @pytest.mark.parametrize("in_a_batch", [False, True])
-def test_a_device_that_is_closed_in_a_profile(driver, in_a_batch):
+def test_a_device_may_be_closed_in_a_profile(driver, in_a_batch):
     device = Device(driver.index)
     with device.profile() as profile, device.batch() if in_a_batch else contextlib.nullcontext():
         device.compile(ROWS)(device.tensor(X))
@@ -270,7 +270,7 @@ def test_a_device_that_is_closed_in_a_profile(driver, in_a_batch):
     refuses(r"is closed$", device.profile().__enter__, error=DeviceError)
 
 
-def test_a_device_that_is_lost_in_a_profile(driver, kp):
+def test_a_device_may_be_lost_in_a_profile(driver, kp):
     with Device(driver.index) as other, other.profile() as of_other:
         device = Device(driver.index)
         operator = device.compile(ROWS)
@@ -302,7 +302,7 @@ def test_events_have_their_threads(fresh):
     assert {threading.current_thread().name, "worker 2"} <= labels
 
 
-def test_waiting_for_another_thread(fresh, kp):
+def test_waiting_for_another_thread_is_timed(fresh, kp):
     operator, tensor = fresh.compile(ROWS), fresh.tensor(X)
     second = threading.Thread(target=operator, args=(tensor,))
 
@@ -326,7 +326,7 @@ def test_waiting_for_another_thread(fresh, kp):
     assert inside(wait, call)
 
 
-def test_memory_of_tensors_and_buffers(either):
+def test_a_profile_has_the_memory_of_tensors_and_buffers(either):
     kept = either.tensor(X)
     with either.profile() as profile:
         tensor = either.tensor(np.zeros(40 << 20, np.uint8))
@@ -343,7 +343,7 @@ def test_memory_of_tensors_and_buffers(either):
     assert times == sorted(times)
 
 
-def test_memory_of_partials(either):
+def test_a_profile_has_the_memory_of_partials(either):
     operator, tensor = either.compile(LONG), either.tensor(LONG_X)
     with either.profile() as profile:
         operator(tensor)
@@ -385,7 +385,7 @@ def check_trace(profile):
 
 
 def check_nesting(spans, is_flat):
-    """Viewers need spans in order, each of which ends in the span in which it begins; a device's do not overlap."""
+    """Viewers need spans in order, each within the span in which it begins; spans of a device do not overlap."""
     assert spans == sorted(spans, key=lambda span: (span["ts"], -span["dur"]))
     ends = []
     for span in spans:
