@@ -1,4 +1,4 @@
-"""Whatever is valid is computed exactly; whatever is not is a DescriptorError that says where."""
+"""Any valid descriptor is computed exactly; anything else raises a DescriptorError that names the field."""
 
 import random
 
@@ -18,7 +18,7 @@ from tests.support.layouts import check_all_bytes
 
 
 def bounded(examples):
-    """The same examples every time; the device is shared by all of them."""
+    """Settings of Hypothesis: the same examples every time, which share a device."""
     return settings(
         derandomize=True,
         max_examples=examples,
@@ -51,7 +51,7 @@ def test_device_equals_reference_in_every_byte(any_device, kind):
     run()
 
 
-# Each with a limit at the least that Vulkan promises, or far below it, and the mapping of a GPU or a CPU driver.
+# Each has a limit that is the minimum of Vulkan, or far below it, and plans like a GPU or a CPU.
 SETTINGS = [
     Limits(128 << 20, 128, 16, cooperating=True),
     Limits(1 << 16, 7, 3, partial_bytes=64, invocation_loads=100, unrolls=False, cooperating=True),
@@ -60,7 +60,7 @@ SETTINGS = [
 ]
 
 
-# A window is a part of a pipeline.
+# Few windows, because each needs another pipeline.
 WINDOWS = (((2, 3, 1, 1, 1), (1, 2, 0, 1, 2)), ((1, 2, 1, 0, 1), (2, 2, 1, 1, 1), (1, 18, 3, 4, 1)))
 
 
