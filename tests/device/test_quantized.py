@@ -16,9 +16,9 @@ X = np.array([[[10, 20, 30], [40, 50, 60], [70, 80, 90]], [[1, 2, 3], [4, 5, 6],
 
 
 def scales():
-    """Pairs of scales with which many averages are halfway between integers, the floats next to them, and special ones.
+    """Pairs of scales with which many averages lie halfway between integers; scales next to these; and extreme ones.
 
-    The last ones are denormal, or far apart.
+    Extreme scales are denormal, or of very different magnitude.
     """
     ratios = np.float32([0.5, 1.5, 2.5, 0.25, 0.75, 3, 1 / 3, 127.5])
     near = np.concatenate([ratios, np.nextafter(ratios, np.float32(0)), np.nextafter(ratios, np.float32(1000))])
@@ -75,7 +75,7 @@ def test_parameters_are_a_number_or_one_for_each_channel(device):
 
 
 @pytest.mark.parametrize("data_type", [INT8, "int8", np.int8], ids=str)
-def test_the_type_of_the_result(device, data_type):
+def test_the_result_has_the_wanted_type(device, data_type):
     result = quantized_average_pooling(X, 3, dtype=data_type, output_zero_point=-100, device=device)
     assert (result.dtype, result.tolist()) == (np.int8, [[[-50]], [[-68]]])
     out = np.empty((2, 1, 1), np.int8)
@@ -108,13 +108,13 @@ NAMES = "input_scale", "input_zero_point", "output_scale", "output_zero_point"
     ],
     ids=str,
 )
-def test_what_is_no_scale_or_zero_point(options, message):
+def test_what_is_no_scale_or_zero_point_is_refused(options, message):
     (name,) = NAMES & options.keys()
     start = f"QuantizedLinearAveragePoolingOperatorDesc.{name}_tensor{message}"
     refuses(f"^{re.escape(start)}", quantized_average_pooling, X, 2, **options)
 
 
-def test_what_descriptors_refuse():
+def test_descriptors_refuse_wrong_sizes_and_types():
     source = TensorDesc(UINT8, (1, 2, 4, 4))
     for sizes, text in (
         (((1, 4, 1, 1), None, (1,), None), "input_scale_tensor.sizes: (1, 4, 1, 1) is wrong"),
