@@ -23,7 +23,7 @@ pytestmark = pytest.mark.every_driver
 X = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(20, 30)
 ROWS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1])
 COLUMNS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [0])
-# One axis so long that it takes two passes.
+# An axis so long that it needs two passes.
 LONG = arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 100_000), [1])
 LONG_CASE = Case("long", LONG, (any_bits,))
 
@@ -64,7 +64,7 @@ def test_a_later_call_of_a_function_does_little_more(fresh_unified):
     target, out = operator(x), argmax(x, 1)
     argmax(x, 1, out=out)
     calls = lambda: operator(x, out=target), lambda: argmax(x, 1, out=out)
-    # The least of several: a slow submission is also measured.
+    # The minimum of several calls, because a slow submission would be measured, too.
     of_operator, of_function = (min(python_calls(call) for _ in range(9)) for call in calls)
     assert of_function <= of_operator + 24
     assert has_maxima(out)
@@ -121,7 +121,7 @@ def test_compiling_makes_all_that_a_call_needs(either, counts):
 
 
 def in_a_buffer_of(size: int) -> ArgmaxOperatorDesc:
-    """An operator of few elements, with an input tensor of this many bytes."""
+    """An operator on few elements, whose input tensor has this many bytes."""
     return ArgmaxOperatorDesc(TensorDesc(UINT8, (5,), None, size), TensorDesc(UINT32, (1,)), (0,))
 
 
@@ -233,7 +233,7 @@ MADE_OF = {
     "device tensors": ([SMALL_POOL], False, False, (1, 0, 0, 0), (1, 0, 0, 0)),
     "small arrays": ([SMALL_POOL], True, False, (1, 0, 0, 0), (1, 0, 3, 0)),
     "device tensors, two passes": ([LONG], False, False, (1, 0, 0, 1), (1, 0, 0, 1)),
-    # Its upload is a submission of its own, so that its copy is not timed as part of the steps.
+    # The upload is a separate submission, so that its copy is not timed as part of the steps.
     "a large array, two passes": ([LONG], True, False, (1, 0, 0, 1), (1, 1, 2, 1)),
     "three operators": (CHAIN, False, False, (3, 0, 0, 0), (3, 0, 0, 0)),
     "three operators in a batch": (CHAIN, False, True, (1, 0, 0, 2), (1, 0, 0, 2)),
@@ -340,7 +340,7 @@ def test_calls_of_functions_keep_no_more_bytes_than_the_limit(driver):
 
 
 def recorded(counts, operator, tensor):
-    """Whether a right call is recorded, and not run from an earlier recording."""
+    """Whether a call, whose result is right, is recorded anew."""
     counts.clear()
     assert np.array_equal(operator(tensor), dmlgpu.reference(operator.desc, X)[0])
     return counts["recordings"] > 0
@@ -470,7 +470,7 @@ def test_a_batch_of_hundreds_of_calls_is_computed_in_parts(fresh, counts):
 @pytest.mark.parts_of_buffers
 @pytest.mark.parametrize("case", [LONG_CASE, *UNPOOLED[:1]], ids=["partials", "between"])
 def test_a_batch_of_two_passes_is_one_submission(either, counts, case):
-    """Recorded once, though each call has a separate workspace."""
+    """The batch is recorded once, although each call has a separate workspace."""
     operator, inputs = either.compile(case.desc), case.inputs()
     (expected,) = dmlgpu.reference(case.desc, *inputs)
     tensors = [either.tensor(x, desc) for x, desc in zip(inputs, case.desc.inputs, strict=True)]
