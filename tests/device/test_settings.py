@@ -35,7 +35,7 @@ def verified(monkeypatch):
 
 
 @pytest.mark.parametrize(("values", "expected"), [(ON, True), (OFF, False)], ids=["on", "off"])
-def test_switch(verified, values, expected):
+def test_a_switch_is_on_or_off(verified, values, expected):
     for value in values:
         verified(value)
         assert switch("DMLGPU_VERIFY") is expected
@@ -73,7 +73,7 @@ def test_benchmarks_say_what_is_wrong(verified, capsys):
 @pytest.mark.parametrize(
     ("value", "states"), [("yes", [ODD]), ("maybe", [BROKEN]), ("false", []), ("", []), (None, [])], ids=str
 )
-def test_findings_of_doctor(verified, value, states):
+def test_doctor_reports_switches(verified, value, states):
     verified(value)
     findings = list(doctor._settings())
     assert [finding.state for finding in findings] == states
