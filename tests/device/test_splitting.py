@@ -1,4 +1,4 @@
-"""Work that is too much for one buffer, one dispatch, one workgroup or one loop: split, never wrong."""
+"""Work that exceeds a buffer, a dispatch, a workgroup or a loop is split, and exact."""
 
 import itertools
 import math
@@ -39,8 +39,8 @@ by_width = pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: da
 
 @pytest.mark.parametrize("rank", [1, 2, 5, 8])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_full_dispatches_of_every_rank(driver, open_device, rank, count):
-    """By one workgroup of 64 invocations; no two dimensions merge."""
+def test_full_dispatches_of_every_rank_are_right(driver, open_device, rank, count):
+    """One workgroup of 64 invocations computes each dispatch; no two dimensions merge."""
     device = open_device(driver.index, replace(device_limits(driver), group_count=1))
     size = math.ceil(400_000 ** (1 / max(rank - 1, 1)))
     gaps = np.full((count + 1, *(size + 1,) * (rank - 1)), 5, np.float32)
@@ -60,21 +60,21 @@ def test_full_dispatches_of_every_rank(driver, open_device, rank, count):
 
 @by_width
 @pytest.mark.parametrize("kind", [ArgmaxOperatorDesc, ArgminOperatorDesc])
-def test_axis_that_ends_around_a_segment(lowered, kind, data_type):
+def test_an_axis_may_end_around_a_segment(lowered, kind, data_type):
     segment = 256 * 8 // data_type.bits
     for segments, more in itertools.product((1, 2, 5), (-1, 0, 1)):
         check(lowered, arg_desc(kind, data_type, (segments * segment + more,), [0]), ties)
 
 
 @pytest.mark.parametrize("index_type", INDEX_TYPES, ids=lambda index_type: index_type.name.lower())
-def test_outputs_over_segments(lowered, index_type):
+def test_outputs_may_lie_in_several_segments(lowered, index_type):
     for outputs in (31, 32, 33, 63, 64, 65, 200):
         check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (outputs, 3), [1], index_type=index_type))
         check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (3, outputs), [0], index_type=index_type))
 
 
 @by_width
-def test_windows_over_segments(lowered, data_type):
+def test_windows_may_lie_in_several_segments(lowered, data_type):
     segment = 256 * 8 // data_type.bits
     for width, indices in zip((segment - 1, segment, segment + 1), (UINT32, None, UINT64), strict=True):
         check(lowered, pool_desc(data_type, (1, 2, 3, width), (2, 3), (1, 2), (1, 0), (0, 1), indices=indices), ties)
@@ -120,14 +120,14 @@ def doubled(sizes, axes):
     ],
     ids=str,
 )
-def test_axes_within_other_limits(limited, data_type, sizes, axes):
+def test_axes_are_exact_within_other_limits(limited, data_type, sizes, axes):
     for options in {"direction": DECREASING}, {"output_strides": doubled(sizes, axes)}:
         check(limited, arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, **options), ties)
 
 
 @by_width
 @pytest.mark.parametrize(("sizes", "axis"), [((40, 331), 0), ((2, 40, 331), 1), ((90, 129), 0)], ids=str)
-def test_parts_of_rows_of_columns_with_odd_ends(driver, open_device, data_type, sizes, axis):
+def test_rows_of_columns_may_have_parts_with_odd_ends(driver, open_device, data_type, sizes, axis):
     device = open_device(driver.index, low(driver, "short-dispatches"))
     desc = arg_desc(ArgmaxOperatorDesc, data_type, sizes, [axis], DECREASING)
     assert len(device.compile(desc).plan.dispatches) > 2
@@ -144,7 +144,7 @@ def test_parts_of_rows_of_columns_with_odd_ends(driver, open_device, data_type, 
     ],
     ids=lambda desc: desc.input_tensor.data_type.name.lower(),
 )
-def test_windows_within_other_limits(limited, desc):
+def test_windows_are_exact_within_other_limits(limited, desc):
     check(limited, desc)
 
 
@@ -173,7 +173,7 @@ def planted(shape, axis, dtype):
     ],
     ids=str,
 )
-def test_long_axes_and_many_outputs(device, shape, axis, dtype):
+def test_long_axes_and_many_outputs_are_exact(device, shape, axis, dtype):
     x, where = planted(shape, axis, dtype)
     assert np.array_equal(argmax(x, axis, keepdims=True, device=device), where)
     assert np.array_equal(argmin(x.max() - x, axis, keepdims=True, device=device), where)
@@ -181,7 +181,7 @@ def test_long_axes_and_many_outputs(device, shape, axis, dtype):
 
 @pytest.mark.parametrize("cores", [3, 5])
 def test_results_do_not_depend_on_the_cores(driver, open_device, cores):
-    """Axes of whole vectors that are cut differently by every count of workgroups, and odd ones."""
+    """Each number of workgroups cuts the axes differently. Axes are whole vectors, or odd."""
     limits = device_limits(replace(driver, type="cpu"))
     device = open_device(driver.index, replace(limits, group_count=4 * cores))
     for desc in (
@@ -194,12 +194,12 @@ def test_results_do_not_depend_on_the_cores(driver, open_device, cores):
     check(device, pool_desc(UINT8, (2, 7, 41, 44), (2, 3), (1, 2), (0, 1), (1, 1)))
 
 
-# columns.comp keeps a place of at most 24 bits beside 8-bit elements, and of 16 bits beside 16-bit ones.
+# columns.comp packs an index of at most 24 bits with an 8-bit element, and of 16 bits with a 16-bit element.
 @pytest.mark.parametrize(
     ("dtype", "rows"),
     [*itertools.product([np.int8, np.uint8], [300, 5000]), *itertools.product([np.float16], [65_535, 65_536, 65_537])],
 )
-def test_long_columns_of_small_elements(device, dtype, rows):
+def test_long_columns_of_small_elements_are_exact(device, dtype, rows):
     x = np.zeros((rows, 33), dtype)
     first = np.arange(33) * 7919 % (rows - 255)
     last = first + np.arange(33) * 255 // 32
@@ -223,7 +223,7 @@ def test_long_columns_of_small_elements(device, dtype, rows):
     ],
     ids=str,
 )
-def test_window_of_more_elements_than_loops_may_have(device, shape, dtype):
+def test_a_window_may_have_more_elements_than_loops_have_iterations(device, shape, dtype):
     x = np.random.default_rng(1).integers(0, 250, shape).astype(dtype)
     values, indices = max_pooling(x, shape[2:], output_indices=True, device=device)
     planes = x.reshape(shape[0] * shape[1], -1)
@@ -232,14 +232,14 @@ def test_window_of_more_elements_than_loops_may_have(device, shape, dtype):
 
 
 @pytest.mark.parametrize("start", [0, 32, 90])
-def test_splits_of_windows_in_the_padding(limited, start):
+def test_splits_of_windows_may_lie_in_the_padding(limited, start):
     for end, width, window in itertools.product((0, 3, 50, 90), (8, 41, 64), (33, 64, 100, 130)):
         stride = (1, 4, 7)[(start + end + width + window) % 3]
         if max(start, end) < window <= width + start + end:
             check(limited, pool_desc(FLOAT32, (1, 2, 2, width), (1, window), (1, stride), (0, start), (0, end)), ties)
 
 
-def test_more_windows_than_65535_groups_have_invocations(device):
+def test_windows_may_outnumber_the_invocations_of_65535_groups(device):
     x = np.random.default_rng(3).integers(0, 256, (1, 1, 2050, 2055)).astype(np.int32)
     values = max_pooling(x, (2, 2), device=device)[0, 0]
     plane = x[0, 0]
@@ -267,7 +267,7 @@ only_lavapipe = pytest.mark.parametrize("driver", ["lavapipe"], indirect=True)
 
 
 @only_lavapipe
-def test_tensor_over_128_mib_along_its_first_axis_to_outputs_over_128_mib(device):
+def test_input_and_output_may_exceed_128_mib(device):
     x = np.zeros((4, 33_600_000), np.uint8)
     for row in range(4):
         x[row, row::4] = 1
@@ -332,7 +332,7 @@ def test_tiles_keep_to_the_loads_of_an_invocation(height, strides):
     ids=str,
 )
 @pytest.mark.parametrize("data_type", [FLOAT32, INT8], ids=lambda data_type: data_type.name.lower())
-def test_strips_over_several_planes(driver, open_device, data_type, sizes, window):
+def test_strips_may_lie_in_several_planes(driver, open_device, data_type, sizes, window):
     device = open_device(driver.index, replace(device_limits(driver), group_size=8, group_count=1, unrolls=True))
     desc = pool_desc(data_type, sizes, *window)
     for dispatch in device.compile(desc).plan.dispatches:
