@@ -18,7 +18,7 @@ from tests.support.plans import computed
 
 @pytest.mark.parametrize("include_padding", [False, True])
 def test_what_hangs_over_the_padding_never_counts(any_device, include_padding):
-    """Decision 3: a window in ceiling mode."""
+    """A window of ceiling mode hangs over the padding (decision 3)."""
     row = np.array([[1, 2, 4, 8, 16]], np.float32)
     options = {"strides": (1, 2), "output_sizes": (1, 3), "include_padding": include_padding, "device": any_device}
     assert average_pooling(row, (1, 2), **options).tolist() == [[1.5, 6, 16]]
@@ -27,14 +27,14 @@ def test_what_hangs_over_the_padding_never_counts(any_device, include_padding):
 
 
 @pytest.mark.every_driver
-def test_norms_of_large_powers(any_device):
+def test_norms_of_large_powers_do_not_overflow(any_device):
     x = np.array([[0.5, 1, 0.25, 1]], np.float32)
     for p in (1000, 2**31, 2**32 - 1):
         assert lp_pooling(x, (1, 2), p=p, strides=(1, 2), device=any_device).tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
-def test_windows_of_many_shapes(mapped, dtype):
+def test_windows_of_many_shapes_match_the_oracle(mapped, dtype):
     rng = np.random.default_rng(3)
     for number, (sizes, window, strides, start, end, dilations) in enumerate(WINDOW_SHAPES):
         x = rng.standard_normal(sizes).astype(dtype)
@@ -56,8 +56,8 @@ def test_windows_of_many_shapes(mapped, dtype):
     ],
     ids=str,
 )
-def test_windows_that_share_rows(driver, open_device, window, dtype):
-    """One invocation goes down all rows of a plane, with a ring of as many rows as a window has."""
+def test_windows_that_share_rows_match_the_oracle(driver, open_device, window, dtype):
+    """One invocation computes all rows of a plane, with a ring of as many rows as a window has."""
     limits = replace(limits_of(driver, "CPU"), group_size=1, group_count=1, simd_width=1, unrolls=True)
     device = open_device(driver.index, limits)
     # Large terms of both signs, so one that is left out, or added twice, shows.
@@ -84,7 +84,7 @@ SEPARABLE = [
 
 
 @by_ranges
-def test_separable_passes(driver, open_device, changes, dtype):
+def test_separable_passes_match_the_oracle(driver, open_device, changes, dtype):
     limits = replace(limits_of(driver, "CPU"), dispatch_count=1 << 20, **changes)
     device, rng, plans = open_device(driver.index, limits), np.random.default_rng(0), []
     for number, (sizes, window, strides, start, end, dilations) in enumerate(SEPARABLE, "segment_bytes" in changes):
@@ -100,12 +100,12 @@ def test_separable_passes(driver, open_device, changes, dtype):
         else:
             desc = AveragePooling1OperatorDesc.of(x, window, include_padding=number % 4 == 0, **steps)
         plans.append(computed(device, desc, (x,), "pool_separable"))
-    # What a row of outputs needs may be more than a segment.
+    # The windows of a row of outputs may exceed a segment.
     assert len(list(filter(None, plans))) >= (2 if "segment_bytes" in changes else len(plans))
 
 
-def test_sums_that_overflow_in_one_pass(driver, open_device):
-    """One infinity is a term, another a sum of finite ones: the term decides."""
+def test_an_infinite_term_wins_over_an_overflow(driver, open_device):
+    """-inf is a term, and a sum of finite terms overflows to +inf: the term decides."""
     device = open_device(driver.index)
     x = np.zeros((1, 1, 12, 20), np.float32)
     x[0, 0, 3, 2:6], x[0, 0, 8, 4] = 3e38, -np.inf
@@ -118,7 +118,7 @@ def test_sums_that_overflow_in_one_pass(driver, open_device):
 @pytest.mark.parametrize("width", range(1, 8))
 @pytest.mark.parametrize(("cooperating", "tile"), [(False, 4), (True, 8)])
 def test_every_element_of_a_row_counts(driver, open_device, cooperating, tile, width):
-    """One special value on every diagonal of a plane, so that it is each element of some window."""
+    """A special value on every diagonal of a plane, so that each element of a window has it in turn."""
     device = gpu_of_eight(driver, open_device, unrolls=True, cooperating=cooperating)
     x = np.random.default_rng(width).standard_normal((1, 4, 12, 36)).astype(np.float32)
     for plane, value in enumerate((np.inf, -np.inf, np.nan)):
@@ -133,8 +133,8 @@ def test_every_element_of_a_row_counts(driver, open_device, cooperating, tile, w
         verify(desc, x, device=device)
 
 
-def test_a_window_that_is_too_long_for_an_invocation(driver, open_device):
-    """The number of its elements is computed again where its partials are combined; powers need loops, too."""
+def test_a_window_may_be_too_long_for_an_invocation(driver, open_device):
+    """The combination of partials computes the number of a window's elements again; powers need loops, too."""
     limits = Limits(1 << 27, 64, 8, invocation_loads=40)
     device = open_device(driver.index, limits)
     x = np.random.default_rng(0).random((1, 2, 21, 34)).astype(np.float32)
@@ -168,7 +168,7 @@ def test_short_windows_are_no_rows():
 
 
 @pytest.mark.every_driver
-def test_special_values(any_device):
+def test_infinities_and_nan_propagate(any_device):
     x = np.array([[1, np.inf, -np.inf, np.nan, 2, 3]], np.float32)
     averages, norms = (pooling(x, (1, 2), device=any_device) for pooling in (average_pooling, lp_pooling))
     np.testing.assert_array_equal(averages, [[np.inf, np.nan, np.nan, np.nan, 2.5]])
@@ -179,8 +179,8 @@ def test_special_values(any_device):
 
 @pytest.mark.parametrize("special", [np.inf, np.nan])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
-def test_special_values_beside_the_padding(mapped, dtype, special):
-    """What lies in memory where windows have padding is no part of them: other rows, other planes."""
+def test_special_values_beside_the_padding_do_not_count(mapped, dtype, special):
+    """Where windows have padding, memory has other rows and planes, which must not count."""
     x = np.ones((2, 2, 8, 12), dtype)
     x[0, 0, 3, 0] = x[0, 0, 5, -1] = special
     x[0, 1, 0] = x[1, 0, -1] = special
@@ -208,8 +208,8 @@ def test_an_integer_flag_of_numpy_is_a_bool():
 
 
 @pytest.mark.every_driver
-def test_sums_that_leave_the_range_on_their_way(any_device):
-    """An infinity or NaN, by the order of additions; exact ones come back."""
+def test_only_exact_sums_return_from_beyond_the_range(any_device):
+    """The order of additions decides whether a rounded sum is an infinity or NaN; an exact sum is finite again."""
     x = np.float32([[3e38, 3e38, -3e38, -3e38]])
     for function in (partial(dmlgpu.average_pooling, window_size=(1, 4)), dmlgpu.mean):
         assert not np.isfinite(function(x, device=any_device))
