@@ -20,7 +20,7 @@ from tests.support.limits import LOWERED, limits_of
 
 @pytest.mark.every_driver
 def test_the_last_of_elements_with_one_index_stays(driver, open_device):
-    """Two elements for each index, far from each other, and invocations that process ranges side by side."""
+    """The two elements of each index are far apart, in ranges that invocations process at the same time."""
     device = open_device(driver.index, dataclasses.replace(limits_of(driver, "CPU"), simd_width=1))
     to = np.random.default_rng(0).permutation(np.arange(70_000) % 35_000)
     many = np.arange(70_000, 0, -1, dtype=np.float32)
@@ -33,7 +33,7 @@ def test_the_last_of_elements_with_one_index_stays(driver, open_device):
 @pytest.mark.every_driver
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.uint32, ">i8", ">u8"])
 def test_indices_out_of_range_are_left_out(any_device, dtype):
-    """All 64 bits count: 2^32 is not 0."""
+    """All 64 bits of an index count: 2^32 is not 0."""
     beyond = [2**32 - 1, 12, 13] if dtype == np.uint32 else [2**32, 2**32 + 11, 2**63 - 1]
     x = np.arange(1, 13, dtype=np.float32).reshape(1, 3, 2, 2)
     indices = np.array([0, 11, 3, *beyond * 3], dtype).reshape(x.shape)
@@ -69,7 +69,7 @@ def test_no_index_beyond_a_segment_is_read(driver):
         verify(desc, numbers, numbers, device=device)
 
 
-def test_more_elements_than_a_dispatch_loads(driver, open_device):
+def test_elements_may_need_several_dispatches(driver, open_device):
     limits = Limits(1 << 16, 64, 8, dispatch_elements=1000, invocation_loads=50)
     x = np.random.default_rng(0).integers(0, 256, (1, 3, 40, 50)).astype(np.uint8)
     desc = MaxUnpoolingOperatorDesc.of(x, (90, 70))
@@ -84,8 +84,8 @@ def test_more_elements_than_a_dispatch_loads(driver, open_device):
         verify(desc, x, indices, device=device)
 
 
-def test_numbers_that_need_all_bits(monkeypatch, open_device, driver):
-    """As of 2^31 elements and more: then WRITES cannot tell which outputs it has written, and writes all again."""
+def test_numbers_of_elements_may_need_all_bits(monkeypatch, open_device, driver):
+    """As from 2^31 elements on, marks have no bit for late elements, so the last step writes all outputs again."""
     lowered = Scatter.dispatches
 
     def dispatches(self):
@@ -108,8 +108,8 @@ def test_numbers_that_need_all_bits(monkeypatch, open_device, driver):
         verify(desc, arranged(x, any_bits), where, device=device)
 
 
-def test_a_call_begins_with_no_places(device):
-    """Those of the call before it have no effect."""
+def test_a_call_does_not_see_the_marks_of_the_call_before(device):
+    """Marks are in memory that an earlier call used."""
     t = device.tensor(np.ones((1, 1, 2, 2), np.float32))
     for indices in ([0, 1, 2, 3], [4, 5, 6, 7], [8, 8, 8, 99]):
         result = max_unpooling(t, device.tensor(np.array(indices).reshape(1, 1, 2, 2)), (3, 3)).numpy()
@@ -123,7 +123,7 @@ def test_a_window_for_sizes_gets_a_warning():
         assert max_unpooling(x, x.astype(np.int64), 2).shape == (1, 2, 2)
 
 
-def test_dimensions_that_are_missing(device):
+def test_batch_and_channels_may_be_missing(device):
     x, indices = np.array([[1, 2]], np.int8), np.array([[3, 0]])
     assert max_unpooling(x, indices, 2, device=device).tolist() == [[2, 0], [0, 1]]
     assert max_unpooling(x[None], indices[None], (1, 2, 2), device=device).shape == (1, 2, 2)
