@@ -38,7 +38,7 @@ def index_of(kind, x, device, direction=AxisDirection.INCREASING):
 
 
 @by_float
-def test_decision_8_zeros_of_a_long_row(device, data_type):
+def test_zeros_of_both_signs_are_equal_in_a_long_row(device, data_type):
     for first, last in ((-0.0, 0.0), (0.0, -0.0)):
         x = np.full(5000, 3, data_type.numpy)
         x[[77, 4100]] = first, last
@@ -50,8 +50,8 @@ def test_decision_8_zeros_of_a_long_row(device, data_type):
 
 
 @by_type
-def test_every_pair_of_special_values(device, data_type):
-    """NaN wins, with its bits, of several the first; zeros are equal, and denormals are compared exactly."""
+def test_every_pair_of_special_values_has_the_right_winner(device, data_type):
+    """The first NaN wins, with its bits; zeros are equal, and denormals are compared exactly."""
     values = special_values(data_type.numpy).view(f"u{data_type.bits // 8}")
     pairs = np.stack(np.meshgrid(values, values), -1).reshape(-1, 2).view(data_type.numpy)
     for kind, direction in itertools.product((ArgmaxOperatorDesc, ArgminOperatorDesc), AxisDirection):
@@ -61,7 +61,7 @@ def test_every_pair_of_special_values(device, data_type):
 
 @by_type
 def test_a_segment_of_nothing_but_least_values_has_an_index(lowered, data_type):
-    """An output's elements lie in all segments, in no order."""
+    """The elements of an output lie in all segments."""
     least = -INF if data_type.numpy.kind == "f" else np.iinfo(data_type.numpy).min
     x = np.full((5, 300), least, data_type.numpy, order="F")
     for direction in AxisDirection:
@@ -99,14 +99,14 @@ by_small_type = pytest.mark.parametrize(
     [(ArgmaxOperatorDesc, AxisDirection.INCREASING), (ArgminOperatorDesc, DECREASING)],
     ids=["argmax-increasing", "argmin-decreasing"],
 )
-def test_all_values_as_one_axis(any_device, data_type, kind, direction):
+def test_all_values_of_an_axis_are_in_order(any_device, data_type, kind, direction):
     x = np.random.default_rng(1).permutation(all_values(data_type))
     for row in (x, x[~np.isnan(x)], x[np.isfinite(x)]) if data_type is FLOAT16 else (x,):
         verify(arg_desc(kind, data_type, row.shape, [0], direction), row, device=any_device)
 
 
 @by_small_type
-def test_all_values_in_pooling(device, data_type):
+def test_all_values_of_a_plane_are_in_order(device, data_type):
     side = 1 << data_type.bits // 2
     x = np.random.default_rng(2).permutation(all_values(data_type)).reshape(1, 1, side, side)
     verify(pool_desc(data_type, x.shape, (3, 3), (1, 1), (1, 1), (1, 1)), x, device=device)
