@@ -23,7 +23,7 @@ IMAGE = X.reshape(1, 1, 3, 3)
 
 @pytest.fixture
 def wrong_oracle(monkeypatch):
-    """An oracle that is wrong in one element, so that results are found to differ."""
+    """An oracle that is wrong in one element, so that right results differ from it."""
 
     def wrong(desc, *inputs, flags):
         outputs = reference(desc, *inputs)
@@ -163,8 +163,8 @@ def test_a_bound_is_the_greatest_difference(monkeypatch, result, expected, bound
         assert text.endswith(f", and at most {bound[0]:.3g} between them is allowed")
 
 
-# Operators over windows, and their bounds in units of 2^-23 of the value: what a sum's error makes of it, 2
-# for the rounding to the output's type, and 8 for a root.
+# Operators over windows, and their bounds in units of 2^-23 of the value: the error of a sum, 2 for the rounding to the
+# output's type, and 8 for a root.
 SOURCE = TensorDesc(FLOAT32, (1, 2, 20, 21))
 SUMMING = [
     (AveragePooling1OperatorDesc.of(SOURCE, (7, 9), start_padding=(3, 2)), 4 + 2),
