@@ -27,7 +27,7 @@ def loads_in_flight(assembly: str) -> int:
     """
     lines = assembly.splitlines()
     loops = _loops(lines).items()
-    # Lines of each loop, without those of inner loops, by the first lines of the loop and of those around it.
+    # Lines of each loop without those of its inner loops. A key has the first lines of the loop and of all around it.
     bodies: dict[tuple[int, ...], list[str]] = {}
     for number, line in enumerate(lines):
         if line[:1].isspace():

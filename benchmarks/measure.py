@@ -19,7 +19,7 @@ _WARM_UP = 0.25
 # longer than _LONGEST_SPIN.
 _WATCHED = 0.002
 _LONGEST_SPIN = 0.5
-# Minimum number of rounds, even if these exceed the maximum duration.
+# Minimum number of rounds of a run, even if they last longer than its maximum.
 LEAST_ROUNDS = 3
 
 

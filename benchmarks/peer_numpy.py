@@ -107,7 +107,7 @@ def _contender(desc: dmlgpu.OperatorDesc, call: Callable[[], Any]) -> Contender:
     return Contender(call, partial(as_outputs, desc))
 
 
-# For one position in the window: slices of the windows whose element there is in the input, and of these elements.
+# For one offset within windows: slices of the windows that have an element of the input there, and of these elements.
 Shift = tuple[tuple[slice, ...], tuple[slice, ...]]
 
 

@@ -120,7 +120,7 @@ class UsualPeer(Peer):
 
 
 def compile_all(folder: Path) -> None:
-    """Writes the kernels' modules to a folder. A machine without a compiler loads them from that of their sources.
+    """Writes the kernels' modules to a folder. In the folder of the sources, they serve machines without a compiler.
 
     Raises:
         UnavailableError: this machine has no compiler.

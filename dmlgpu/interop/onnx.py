@@ -299,7 +299,7 @@ def _max_unpool(call: _Call) -> Sequence[Value]:
     *geometry, _ = _geometry(call, x.ndim - 2)
     lines = zip(x.shape[2:], *geometry, strict=True)
     inferred = *x.shape[:2], *((size - 1) * stride + k - start - end for size, k, stride, start, end in lines)
-    # Indices count in the input of MaxPool; if its shape may differ from `inferred`, it is an input of the node.
+    # Indices count in the input of MaxPool. If that may have another shape than `inferred`, its shape is an input.
     sizes = call.integers("output_shape", 2) or inferred
     if len(sizes) != x.ndim or sizes[:2] != x.shape[:2] or min(sizes[2:]) < 1:
         raise DescriptorError(

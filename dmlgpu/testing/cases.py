@@ -1327,7 +1327,7 @@ EXACT = [
     for case in (*REDUCED, *SUMMED_WINDOWS, *CUMULATIVE, *SAMPLES)
     if sums_can_be_exact(case.desc)
 ] + [
-    # More elements than fit most sums of a window.
+    # More than 2^10 elements: the exact sums of such windows of float32 need another digit.
     Case(
         f"exact-average-high-{data_type.name}".lower(),
         AveragePooling1OperatorDesc.of(TensorDesc(data_type, (1, 2, 40, 38)), (33, 34)),
@@ -1350,7 +1350,7 @@ LARGE_INDICES = [
     _pool_case("large-pool", distinct, FLOAT32, (1, 1, 270, 260), (2, 2), (2, 2)),
 ]
 
-# Rows of few outputs, as the channels of an image (H, W, C), with so many elements that an output has several columns.
+# Rows of few outputs, such as the channels of an image (H, W, C), of so many elements that each has several columns.
 # Not in CASES, for the reason of SMALL_WINDOWS.
 FEW_OUTPUTS = [
     _arg_case(
@@ -1366,7 +1366,7 @@ FEW_OUTPUTS = [
     for kind, direction in zip(ARG_KINDS, AxisDirection, strict=True)
 ]
 
-# Every list above, small enough to run on every device.
+# All lists above whose cases are small enough to run on every device with any limits.
 CASES = [
     *DOCUMENTED,
     *TYPE_PAIRS,

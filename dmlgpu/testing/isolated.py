@@ -23,7 +23,7 @@ from dmlgpu.descriptors.tensor import Array
 from dmlgpu.testing.child import read, write
 
 _CHILD = Path(__file__).with_name("child.py")
-# Maximum seconds of the imports; a large library needs minutes on a slow machine.
+# Maximum seconds of the imports, if a program's maximum is less: the import of a large library may be slow.
 _SECONDS_OF_IMPORTS = 300.0
 
 

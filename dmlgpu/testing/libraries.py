@@ -262,7 +262,7 @@ class Torch(Library):
             return None
         if function == "lp":
             if any(window.start_padding) or (window.p % 2 and x.dtype.kind == "f" and (x < 0).any()):
-                return None  # PyTorch sums powers with their signs, not of absolute values
+                return None  # PyTorch adds powers with their signs
             return (
                 f"torch.nn.functional.lp_pool{rank}d(x, {window.p}, {window.size}, {window.strides}, "
                 f"ceil_mode={window.ceil})"
