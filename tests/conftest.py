@@ -43,7 +43,7 @@ def treat_as_gpus() -> None:
         return tuple(replace(info, **{**discrete(info), "max_group_count": info.max_group_count}) for info in infos)
 
     dmlgpu.runtime.drivers._devices = as_gpus
-    # The driver's report on its heaps says nothing about pretended ones.
+    # The driver reports on its heaps, not on pretended ones.
     dmlgpu.runtime.kompute._memory_left = lambda manager: []
 
 
@@ -143,7 +143,7 @@ def lowered(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]
 
 @pytest.fixture(scope="session")
 def cooperating(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
-    """The device with the mapping of a GPU."""
+    """The device, planned like a GPU."""
     limits = replace(device_limits(driver), cooperating=True, group_count=16)
     return open_device(driver.index, replace(limits, simd_width=limits.invocations))
 
@@ -152,7 +152,7 @@ def cooperating(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Dev
 def mapped(
     request: pytest.FixtureRequest, driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]
 ) -> dmlgpu.Device:
-    """The device with the mapping of a CPU, with that of a GPU, and with split tensors."""
+    """The device, planned like a CPU, like a GPU, and with split tensors."""
     return open_device(driver.index, limits_of(driver, request.param))
 
 
@@ -178,7 +178,7 @@ def fresh(driver: dmlgpu.DeviceInfo, kp: Seam) -> Iterator[dmlgpu.Device]:
 
 @pytest.fixture
 def fresh_unified(driver: dmlgpu.DeviceInfo, kp: Seam) -> Iterator[dmlgpu.Device]:
-    """The same as if it were a CPU, whose tensors share buffers."""
+    """A device that was just opened, treated as a CPU, whose tensors share buffers."""
     with opened_as(driver, **unified(driver)) as device:
         kp.counts.clear()
         yield device
@@ -186,7 +186,7 @@ def fresh_unified(driver: dmlgpu.DeviceInfo, kp: Seam) -> Iterator[dmlgpu.Device
 
 @pytest.fixture
 def fresh_staged(driver: dmlgpu.DeviceInfo, kp: Seam) -> Iterator[dmlgpu.Device]:
-    """The same as if it were a GPU with memory of its own."""
+    """A device that was just opened, treated as a GPU with separate memory."""
     with opened_as(driver, **discrete(driver)) as device:
         kp.counts.clear()
         yield device
@@ -194,7 +194,7 @@ def fresh_staged(driver: dmlgpu.DeviceInfo, kp: Seam) -> Iterator[dmlgpu.Device]
 
 @pytest.fixture(params=["unified", "staged"])
 def either(request: pytest.FixtureRequest, driver: dmlgpu.DeviceInfo) -> Any:
-    """A device that was just opened, as if it were a CPU, then as if it were a GPU."""
+    """A device that was just opened, treated as a CPU, then as a GPU."""
     return request.getfixturevalue(f"fresh_{request.param}")
 
 

@@ -40,14 +40,14 @@ _WINDOWS = tuple(
         ((1, 2, 6, 50), ((4, 41), (1, 2), (2, 7), (1, 5), (1, 1)), UINT64),
     )
 )
-# Fewer places than elements, and more.
+# Outputs with fewer elements than the input, and with more.
 _PLACES = (Sample((2, 3, 9, 7), {"output_sizes": (5, 6)}), Sample((1, 2, 5, 6), {"output_sizes": (10, 13)}))
 # Lines of many times k elements, and lines that are sorted as a whole.
 _LINES = (
     Sample((3, 2500), {"axis": 1, "k": 20, "indices_data_type": UINT32}),
     Sample((40, 36), {"axis": 0, "k": 40, "indices_data_type": UINT64, "axis_direction": INCREASING}),
 )
-# Regions of several elements a bin, and of less than one.
+# Regions whose bins have several elements, and less than one.
 _REGIONS = (
     Sample((2, 2, 12, 11), {"roi_count": 10, "pooled_size": (3, 2), "spatial_scale": 1.0}),
     Sample((1, 3, 5, 6), {"roi_count": 9, "pooled_size": (4, 7), "spatial_scale": 0.3}),
@@ -96,7 +96,7 @@ def finite(dtype: np.dtype[Any], count: int) -> Array:
 def results(
     run: Callable[..., Any], operator: Operator, data_type: DataType, flags: ExecutionFlags = ExecutionFlags.NONE
 ) -> Iterable[Array]:
-    """`run`: Device.run, or another function with its arguments."""
+    """The outputs of an operator; `run` is Device.run, or another function with the same arguments."""
     values = finite if flags else same_bits
     for desc in descs(operator, data_type):
         outputs = run(desc, inputs_of(desc, lambda tensor: arranged(tensor, values)), flags=flags)
@@ -104,7 +104,7 @@ def results(
 
 
 def title(operator: Operator, flags: ExecutionFlags) -> str:
-    """The operator in the table."""
+    """The operator's name in the table."""
     return f"{operator.name}, EXACT_SUMS" if flags else operator.name
 
 

@@ -53,7 +53,7 @@ def positive(dtype: np.dtype[Any], count: int) -> Array:
 
 
 def peaks(dtype: np.dtype[Any], count: int) -> Array:
-    """Equal maxima and minima at both ends, around the ends of segments, and in some other places."""
+    """Equal maxima and minima at both ends, around the ends of segments, and at some other positions."""
     x = positive(dtype, count)
     ends = [end // dtype.itemsize * k for end in SEGMENTS for k in range(1, count * dtype.itemsize // end + 1)]
     around = [end + k for end in ends for k in (-1, 0, 1)]
@@ -124,7 +124,7 @@ def cases() -> list[Large]:
             with_nan,
         ),
         Large(reduce_desc(f.MIN, INT16, (401, 601, 302), (1,), permuted_strides((401, 601, 302), (1, 2, 0), 3)), peaks),
-        # Pooling: small windows, windows in separable passes, and large ones with little in common.
+        # Pooling: small windows, windows in separable passes, and large windows that overlap little.
         Large(pool_desc(FLOAT32, (2, 32, 761, 801), (3, 3), (2, 2), (1, 1), (1, 1)), with_nan, short=True),
         Large(pool_desc(UINT8, (1, 2, 9001, 8001), (2, 3), (2, 1)), peaks),
         Large(pool_desc(FLOAT16, (1, 3, 70, 601, 603), (2, 3, 2), (2, 2, 1), (1, 0, 1), (0, 1, 1)), with_nan),

@@ -2,7 +2,7 @@
 
     python -m tests.operators_page
 
-writes it again, from the docstrings of the descriptors, those of the bounds in dmlgpu/reference, and the types in
+writes it anew, from the docstrings of the descriptors, those of the bounds in dmlgpu/reference, and the types in
 dmlgpu/descriptors/feature_levels.py.
 """
 
@@ -77,7 +77,7 @@ def prose(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """The same for a cell of a table."""
+    """`prose` for a cell of a table."""
     return " ".join(prose(text).split())
 
 

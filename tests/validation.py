@@ -30,7 +30,7 @@ khronos_validation.syncval_shader_accesses_heuristic = true
 """
 WITHOUT_CORE = "khronos_validation.disables = VK_VALIDATION_FEATURE_DISABLE_CORE_CHECKS_EXT\n"
 
-# Messages that are faults of kp 0.9.0 itself, as (identifier, why it is harmless). dmlgpu meets none at present.
+# Messages about faults of kp 0.9.0 itself, as (identifier, why it is harmless). At present dmlgpu causes none.
 KNOWN_FAULTS: dict[str, str] = {}
 
 # The kernel of the control programs adds 1 to elements from `first` on.
