@@ -287,7 +287,6 @@ POOL = json.loads((MODELS / "max_pooling1.json").read_text(encoding="utf-8").par
 del POOL["dispatchables"]["pool"]["desc"]["OutputIndicesTensor"], POOL["commands"][0]["bindings"]["OutputIndicesTensor"]
 
 # Documents, and a line that they print.
-# Documents, and a line that they print.
 DOCUMENTS = {
     # Offsets are in elements of the resource, or of elementSizeInBytes.
     "tensors of one resource": (

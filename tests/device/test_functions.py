@@ -264,7 +264,7 @@ def test_keywords_of_others_get_their_name_here(name, keyword, advice):
     refuses(message, getattr(dmlgpu, name), IMAGE, error=TypeError, **{keyword: 1})
 
 
-@pytest.mark.parametrize("keyword", ["foo", "stride", "kernel_size"])  # `strides` of others is no argument here
+@pytest.mark.parametrize("keyword", ["foo", "stride", "kernel_size"])  # elsewhere poolings have these
 def test_other_keywords_get_a_list(keyword):
     message = rf"^argmax\(\) has no argument '{keyword}'; its arguments are x, axis, keep"
     refuses(message, argmax, X, error=TypeError, **{keyword: 1})
@@ -348,7 +348,7 @@ def test_empty_arrays_are_checked_as_others(device):
 
 # bool
 
-# Views of bytes as bool: NumPy takes any byte but 0 for True.
+# Views of bytes as bool: to NumPy any byte but 0 is True.
 MASK = np.random.default_rng(3).choice([0, 0, 0, 1, 2, 255], (2, 3, 6, 7)).astype(np.uint8).view(bool)
 
 
@@ -390,7 +390,7 @@ def test_device_tensors_of_bool_are_uint8(device):
     assert np.array_equal(t.numpy(), MASK.astype(np.uint8))
     assert np.max(t, 1).dtype == np.uint8
     assert np.array_equal(np.argmax(t, 3), MASK.argmax(3))
-    # Equal elements in one place, whatever their bytes.
+    # Elements that share memory are equal as bools, whatever their bytes.
     desc = dmlgpu.TensorDesc(DataType.UINT8, (2, 3), (0, 1))
     x = np.array([[1, 2, 0], [2, 1, 0]], np.uint8).view(bool)
     assert device.tensor(x, desc).numpy().tolist() == [[1, 1, 0], [1, 1, 0]]

@@ -7,8 +7,8 @@ import dmlgpu
 from dmlgpu import DescriptorError
 
 X = np.random.default_rng(3).integers(0, 9, (2, 6, 8)).astype(np.float32)
-# Calls of every function, the arrays first.
-# Calls of every function with one result; x is the first array.
+
+# A call of every function with one result; x is its first array.
 CALLS = {
     "argmax": lambda x, **options: dmlgpu.argmax(x, 1, **options),
     "argmin of all": lambda x, **options: dmlgpu.argmin(x, dtype="uint32", **options),
@@ -34,7 +34,7 @@ PAIRS = {
     "top_k": lambda x, **options: dmlgpu.top_k(x, 3, axis=1, **options),
 }
 by_pair = pytest.mark.parametrize("call", PAIRS.values(), ids=PAIRS)
-# What chooses the type of their results; that of others is x's.
+
 # The functions whose results have a type of their own; those of others have the type of x.
 TYPED = dict.fromkeys(
     ("argmax", "argmin of all", "sum", "prod", "mean", "reduce to indices"), "; for another type give dtype="

@@ -50,8 +50,6 @@ def test_the_largest_exponential_may_stand_anywhere(mapped, data_type):
         check(np.arange(0, -200 * 33, -200).repeat(size).reshape(33, size), 1)
 
 
-# A vector has 2 elements of 64 bits, 4 of 32, 8 of 16: rows of vectors, of one element less and of one more. What is
-# left out, or taken twice, shows: these values have exact sums. One function of each accumulator.
 # A vector has 2 elements of 64 bits, 4 of 32, 8 of 16: rows of vectors, of one element less and of one more. These
 # values have exact sums, so an element that is left out, or added twice, shows. One function of each accumulator.
 @pytest.mark.parametrize("function", [F.MAX, F.SUM, F.MULTIPLY, F.LOG_SUM_EXP], ids=lambda function: function.name)
@@ -295,7 +293,7 @@ def test_sums_of_short_integers_are_right_modulo_2_to_the_32(mapped, dtype):
 def test_sums_of_short_integers_may_exceed_32_bits(device, dtype):
     """Such sums are computed in parts: over all elements, over some axes, and over one axis that is too long."""
     limits = np.iinfo(dtype)
-    # 8 bits need 2^24 elements; 16 bits so few that all views and axes are fast.
+    # Elements of 8 bits must be 2^24; of 16 bits so few suffice that all views and axes are fast.
     few = limits.bits == 8
     for extreme in {limits.min, limits.max} - {0}:
         x = np.full((3, (1 << 32 - limits.bits) // 2 + 5, 1 if few else 2), extreme, dtype)

@@ -75,7 +75,7 @@ EQUAL = info(0, "GPU"), info(1, "GPU"), info(2, "llvmpipe")
 @pytest.mark.parametrize(
     ("devices", "selector", "index"),
     [
-        # In any case; a UUID of decimal digits is no index.
+        # Upper or lower case; a UUID of decimal digits is no index.
         *((THREE, selector, 1) for selector in (1, "1", np.int64(1), "beta", "BETA", "Bet", f"{1:032}")),
         *((THREE, selector, 2) for selector in (UUID, UUID.lower(), UUID.upper(), THREE[2].uuid)),
         # Indices are those of Vulkan, where some devices cannot compute.
@@ -203,7 +203,7 @@ def test_functions_use_the_device_of_the_environment(driver, monkeypatch):
     assert open_device().info == driver
     assert open_device() is open_device()
     assert dmlgpu.argmax([3, 5, 4]) == 1
-    # `device or default` opened another one.
+    # `device or default` would open the default device, because 0 is false.
     assert open_device(0).info.index == 0
 
 

@@ -247,7 +247,6 @@ def test_windows_may_outnumber_the_invocations_of_65535_groups(device):
 
 
 # Four rows in a segment; a row in two segments; a row in four.
-# Four rows in a segment; a row in two segments; a row in four.
 @pytest.mark.parametrize("sizes", [(8, 1 << 18), (9, 300_000), (3, 3_333_328), (2, 2, 2, 1 << 18)], ids=str)
 @pytest.mark.parametrize("kernel", ["rows", "rows_cooperating"])
 def test_fast_kernels_reduce_long_rows_in_several_segments(sizes, kernel):

@@ -39,7 +39,7 @@ def test_windows_of_many_shapes_match_the_oracle(mapped, dtype):
     for number, (sizes, window, strides, start, end, dilations) in enumerate(WINDOW_SHAPES):
         x = rng.standard_normal(sizes).astype(dtype)
         steps = {"strides": strides, "start_padding": start, "end_padding": end, "dilations": dilations}
-        # Every other shape is averaged; with the other type, the others are. Half of each have one option.
+        # Averages and norms alternate, in the opposite order for the other type. Half of each have an option.
         option = number // 2 % 2
         if (number + x.itemsize // 2) % 2:
             desc = LpPooling1OperatorDesc.of(x, window, p=2 + option, **steps)

@@ -85,7 +85,7 @@ def test_elements_may_need_several_dispatches(driver, open_device):
 
 
 def test_numbers_of_elements_may_need_all_bits(monkeypatch, open_device, driver):
-    """As from 2^31 elements on, marks have no bit for late elements, so the last step writes all outputs again."""
+    """As if there were 2^31 elements, marks have no bit for late ones, so the last step writes all outputs again."""
     lowered = Scatter.dispatches
 
     def dispatches(self):
@@ -100,7 +100,7 @@ def test_numbers_of_elements_may_need_all_bits(monkeypatch, open_device, driver)
     monkeypatch.setattr(Scatter, "dispatches", dispatches)
     device = open_device(driver.index, dataclasses.replace(LOWERED, group_size=33))
     sizes = (2, 2, 10, 25)
-    # Elements that follow each other lie in several segments: each range of them is looked at several times.
+    # Elements that follow each other lie in several segments: each range of them is searched several times.
     for data_type, strides in itertools.product((UINT8, FLOAT32), (None, (500, 250, 1, 10))):
         x, indices = TensorDesc(data_type, sizes, strides), TensorDesc(UINT32, sizes, strides)
         desc = MaxUnpoolingOperatorDesc(x, indices, TensorDesc(data_type, (2, 2, 3, 25), strides and (150, 75, 1, 3)))

@@ -243,12 +243,12 @@ def test_small_windows_are_exact_if_rows_of_outputs_share_words(driver, open_dev
 def test_tiles_become_shorter_where_states_would_not_fit_the_registers(
     driver, open_device, data_type, window, dilation, shared, alone
 ):
-    # Rows of outputs of whole tiles, or others.
+    # Rows of outputs are whole tiles, or not.
     outputs, indices = (20, UINT64) if dilation == 2 or data_type is FLOAT64 else (16, UINT32)
     height, width = ((n - 1) * dilation for n in window)
     sizes = (1, 16, height + 5, width + outputs)
     desc = pool_desc(data_type, sizes, window, dilations=(dilation, dilation), indices=indices)
-    # With eight invocations each goes down several rows of outputs, with all of them down one.
+    # Eight invocations compute several rows of outputs each; more invocations compute one.
     for group_count, tile in (1, shared), (64, alone):
         limits = dataclasses.replace(device_limits(driver), group_size=8, group_count=group_count, unrolls=True)
         device = open_device(driver.index, dataclasses.replace(limits, cooperating=True))
@@ -290,7 +290,7 @@ def test_tiles_of_a_gpu_have_the_expected_width(driver, open_device, data_type, 
     verify(desc, images(data_type, sizes, ties), device=device)
 
 
-# Both have every window, with half of the types each.
+# Each of the next two tests has every window, with half of the types.
 @pytest.mark.parametrize("case", FAR_WINDOWS[::2], ids=lambda case: case.id)
 def test_far_windows_are_exact(unrolling, case):
     verify(case.desc, *case.inputs(), device=unrolling)
