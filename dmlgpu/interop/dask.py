@@ -118,7 +118,7 @@ class DaskArray(Source):
         x = self._x
         if _is_sent():
             limit = parse_bytes(config.get("distributed.admin.large-graph-warning-threshold"))
-            # Only the tasks that x needs are sent. It takes long to select them, so all are counted first.
+            # Only the tasks that x needs are sent. Their selection is slow, so all are counted first.
             if _embedded(x.dask) > limit and (size := _embedded(x.dask.cull(x.__dask_keys__()))) > limit:
                 warnings.warn(
                     f"{self._name}: its graph holds {format_bytes(size)} of NumPy arrays, which are sent with it. "
@@ -127,7 +127,7 @@ class DaskArray(Source):
                 )
         axes = tuple(range(x.ndim))
         place, sizes = ArrayBlockIdDep(x.chunks), ArrayChunkShapeDep(x.chunks)
-        # `map_blocks` passes many more arguments to each chunk, and takes twice the time.
+        # `map_blocks` passes many more arguments to each chunk, and needs twice the time.
         return da.blockwise(
             _checked_chunk,
             axes,

@@ -414,12 +414,12 @@ def _checked(x: Any, name: str, kind: onnx.TypeProto.Tensor) -> np.ndarray[Any, 
     if kind.elem_type:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
         if array.dtype.name != dtype.name:  # names do not depend on the byte order
-            raise TypeError(f"input {name}: {array.dtype} is not allowed; the model takes {dtype}")
+            raise TypeError(f"input {name}: {array.dtype} is not allowed; the model declares {dtype}")
     fits = len(sizes) == array.ndim and all(
         declared == size or isinstance(declared, str) for declared, size in zip(sizes, array.shape, strict=True)
     )
     if kind.HasField("shape") and not fits:
-        raise ValueError(f"input {name}: shape {array.shape} is not allowed; the model takes {tuple(sizes)}")
+        raise ValueError(f"input {name}: shape {array.shape} is not allowed; the model declares {tuple(sizes)}")
     return array
 
 

@@ -672,7 +672,8 @@ def _stream(args: argparse.Namespace) -> int:
         return fail("dmlgpu", f"{args.file}: an array without dimensions is not allowed; allowed are 1 or more")
     count = 1 + (args.function == "top_k" or bool(arguments.get("output_indices")))
     if args.output and len(args.output) != count:
-        return fail("dmlgpu", f"--output: {len(args.output)} files are not allowed; {args.function} gives {count} here")
+        needed = "1 result" if count == 1 else f"{count} results"
+        return fail("dmlgpu", f"--output: {len(args.output)} files are not allowed; {args.function} has {needed} here")
     _check_outputs(args)
     console = open_console(_COLUMNS)
     columns = (*Progress.get_default_columns()[:-1], TimeElapsedColumn(), TimeRemainingColumn())

@@ -65,7 +65,7 @@ def over_axes(dtype):
 
 
 def over_windows(dtype):
-    # A term for each row of a window. Of the windows that share rows, only some have both great terms.
+    # A term for each row of a window. Only some of the windows that share rows have both great terms.
     for window, strides in (
         ((7, 4), (7, 4)),
         ((7, 4), (1, 4)),

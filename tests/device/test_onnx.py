@@ -584,19 +584,19 @@ def test_an_initializer_that_is_an_input_is_a_default(vulkan, ir_version):
     representation = interop.onnx.prepare(model, vulkan)
     assert representation.run([x]).y.tolist() == representation.run({"x": x}).y.tolist() == x.max(1).tolist()
     assert representation.run({"x": x, "axes": np.array([0])}).y.tolist() == x.max(0).tolist()
-    message = r"^input axes: float64 is not allowed; the model takes int64$"
+    message = r"^input axes: float64 is not allowed; the model declares int64$"
     refuses(message, representation.run, {"x": x, "axes": np.array([0.0])}, error=TypeError)
 
 
 @pytest.mark.parametrize(
     ("x", "error", "message"),
     [
-        (values(2, 3).astype(np.float64), TypeError, "float64 is not allowed; the model takes float32"),
-        (values(2, 3).astype(np.int64), TypeError, "int64 is not allowed; the model takes float32"),
-        ([[1.0, 2.0, 3.0]] * 2, TypeError, "float64 is not allowed; the model takes float32"),
+        (values(2, 3).astype(np.float64), TypeError, "float64 is not allowed; the model declares float32"),
+        (values(2, 3).astype(np.int64), TypeError, "int64 is not allowed; the model declares float32"),
+        ([[1.0, 2.0, 3.0]] * 2, TypeError, "float64 is not allowed; the model declares float32"),
         (None, BAD, "None cannot be viewed by NumPy as an array"),
-        (values(3, 2), ValueError, r"shape \(3, 2\) is not allowed; the model takes \(2, 3\)"),
-        (values(2, 3, 1), ValueError, r"shape \(2, 3, 1\) is not allowed; the model takes \(2, 3\)"),
+        (values(3, 2), ValueError, r"shape \(3, 2\) is not allowed; the model declares \(2, 3\)"),
+        (values(2, 3, 1), ValueError, r"shape \(2, 3, 1\) is not allowed; the model declares \(2, 3\)"),
         (np.ma.masked_less(values(2, 3), 2), BAD, "a masked array; a tensor has no mask"),
     ],
 )

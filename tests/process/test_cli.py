@@ -232,9 +232,9 @@ REFUSED = {
     "stream argmax several.npz": "dmlgpu: several.npz: a .npz file ... allowed are .npy files",
     # Files of results
     "stream argmax x.npy --output a.zarr": "--output: 'a.zarr' ... .npy files\n",
-    "stream argmax x.npy --output a.npy b.npy": "--output: 2 files ... argmax gives 1 here\n",
-    "stream top_k x.npy k=3 --output a.npy": "--output: 1 files are not allowed; top_k gives 2 here\n",
-    f"{TWO_RESULTS} a.npy": "--output: 1 files ... max_pooling gives 2 here\n",
+    "stream argmax x.npy --output a.npy b.npy": "--output: 2 files ... argmax has 1 result here\n",
+    "stream top_k x.npy k=3 --output a.npy": "--output: 1 files are not allowed; top_k has 2 results here\n",
+    f"{TWO_RESULTS} a.npy": "--output: 1 files ... max_pooling has 2 results here\n",
     f"{TWO_RESULTS} a.npy folder/a.npy": "--output: 'folder/a.npy' is given twice; ... a file of its own\n",
     "stream argmax x.npy --output pipe.npy --force": "--output: 'pipe.npy' exists and is not a file; ... .npy files\n",
     "stream argmax x.npy --output lost.npy": "--output: 'lost.npy' exists; overwrite it with --force\n",
