@@ -1,4 +1,4 @@
-"""llvmpipe silently ends loops after 65,535 iterations. Its count stays below that for the loads of plans."""
+"""llvmpipe silently ends loops after 65,535 iterations; no dispatch of a plan iterates as often."""
 
 import dataclasses
 import random

@@ -154,7 +154,7 @@ def test_buffers_grow():
 
 @pytest.mark.parametrize("step", [256, 1024])
 def test_all_empty_buffers_are_destroyed_before_a_memory_error(step):
-    """These include kept buffers and those that were just released. The second attempt has the smallest size."""
+    """Kept buffers are destroyed, too, and those that were just released. The second attempt has the smallest size."""
     buffers, attempts = Buffers(), []
     allocator = buffers.allocator(step=step, growth=4, most=1 << 16, keep=1 << 20, shared=False)
     slices = [allocator.allocate(size) for size in (1024, 4096, 1024, 2048)]

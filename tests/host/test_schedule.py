@@ -1,4 +1,4 @@
-"""Ends of submissions, places of barriers, and measured speeds of pipelines, without a device."""
+"""Where submissions end, where barriers are, and measured speeds of pipelines, without a device."""
 
 import re
 from itertools import islice

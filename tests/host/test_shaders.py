@@ -65,7 +65,7 @@ def specialized(module, **values):
 
 @pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith(spirv._UNROLLED)])
 def test_drivers_get_no_specialization_constants(module):
-    """Except a choice between constant vectors, which drivers compute."""
+    """A choice between constant vectors is an exception: drivers compute it."""
     assert not re.search("SpecId|SpecConstant(?!Op %v2uint Select)", specialized(module))
 
 

@@ -1,4 +1,4 @@
-"""Guard words: every tensor in a shared buffer lies between bytes that nobody may write to.
+"""Guards: every tensor in a shared buffer lies between bytes that must not be written.
 
 Memory is filled when it is allocated, so that tests see unwritten bytes: reused memory often has the results of a
 similar call.
