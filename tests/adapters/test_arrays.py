@@ -1,4 +1,4 @@
-"""Arrays of other libraries as inputs, if they are on the host."""
+"""Functions accept arrays of other libraries that are on the host."""
 
 import array_api_strict
 import jax.numpy
@@ -49,7 +49,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("x", KINDS.values(), ids=KINDS)
-def test_every_function_accepts_it(x):
+def test_every_function_accepts_arrays_of_other_libraries(x):
     for name in set(array_api.__all__) - {"top_k"}:
         result = getattr(array_api, name)(x, axis=1)
         assert type(result) is np.ndarray

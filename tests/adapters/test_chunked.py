@@ -1,4 +1,4 @@
-"""Files of zarr and HDF5, read and written in chunks."""
+"""Files of zarr and HDF5 are read and written in chunks."""
 
 import h5py
 import numpy as np
@@ -43,14 +43,14 @@ def x(create):
 @pytest.mark.parametrize(
     ("chunk_bytes", "axes"), [(100, [0]), (5000, [None, 0, (0, 2)]), (40_000, [None, 0, (0, 2)]), (1 << 20, [None])]
 )
-def test_reductions_of_a_file(x, chunk_bytes, axes):
+def test_reductions_of_a_file_are_those_of_the_array(x, chunk_bytes, axes):
     for axis in axes:
         result = dmlgpu.argmax(chunked(x, chunk_bytes=chunk_bytes), axis)
         np.testing.assert_array_equal(result, dmlgpu.argmax(X, axis))
 
 
 @pytest.mark.parametrize("chunk_bytes", [5000, 40_000])
-def test_poolings_of_a_file(x, chunk_bytes):
+def test_poolings_of_a_file_are_those_of_the_array(x, chunk_bytes):
     results, expected = (
         dmlgpu.max_pooling(array, (3, 2), strides=(2, 3), output_indices=True)
         for array in (chunked(x, chunk_bytes=chunk_bytes), X)

@@ -92,7 +92,7 @@ def random_axes(rank, rng):
     return tuple(rng.permutation(rank)[: rng.integers(1, rank + 1)].tolist())
 
 
-def test_ties_across_chunks_in_two_dimensions():
+def test_the_first_of_equal_elements_wins_across_chunks():
     """dask.array.argmax returns 4."""
     x = np.zeros((4, 4), np.float32)
     x[1, 0] = x[0, 2] = 1
@@ -105,7 +105,7 @@ def test_ties_across_chunks_in_two_dimensions():
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("function", [dmlgpu.max, dmlgpu.min])
-def test_maxima_and_their_indices(function, seed):
+def test_maxima_and_indices_are_those_of_the_whole_array(function, seed):
     rng = np.random.default_rng(seed)
     x = elements(SELECTED[seed], random_shape(rng), rng)
     options = {"axis": random_axes(x.ndim, rng), "keepdims": bool(rng.integers(2)), "output_indices": True}
@@ -113,7 +113,7 @@ def test_maxima_and_their_indices(function, seed):
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_top_k(seed):
+def test_top_k_is_that_of_the_whole_array(seed):
     rng = np.random.default_rng(seed)
     x = elements(SELECTED[seed % len(SELECTED)], random_shape(rng), rng)
     axis = int(rng.integers(-x.ndim, x.ndim))
@@ -123,7 +123,7 @@ def test_top_k(seed):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint32", "bool"])
 @pytest.mark.parametrize("function", [dmlgpu.cumulative_sum, dmlgpu.cumulative_prod])
-def test_scans(function, dtype):
+def test_scans_are_those_of_the_whole_array(function, dtype):
     """Sums are exact; products are small integers, because products of floats are rounded."""
     rng, is_sum = np.random.default_rng(len(dtype)), function is dmlgpu.cumulative_sum
     for number in range(4):
@@ -151,7 +151,7 @@ def merged_sizes(monkeypatch):
     return sizes
 
 
-def test_top_k_of_many_chunks(merged_sizes):
+def test_tasks_of_top_k_merge_few_elements(merged_sizes):
     """No task has more than k elements of a few chunks, and results have one chunk along the axis."""
     x = np.random.default_rng(11).integers(0, 99, (3, 2560)).astype(np.int16)
     d = da.from_array(x, chunks=(1, 10))
@@ -164,7 +164,7 @@ def test_top_k_of_many_chunks(merged_sizes):
     assert len(set(values.dask.layers) & set(indices.dask.layers)) >= 3
 
 
-def test_top_k_of_other_dask_arrays(tmp_path):
+def test_top_k_writes_files_and_refuses_a_large_k(tmp_path):
     x = da.from_array(np.float32([[5, 1, 5], [2, 2, 9]]), chunks=(1, 2))
     paths = tmp_path / "values.npy", tmp_path / "indices.npy"
     dmlgpu.top_k(x, 2, mode="smallest", out=paths)
@@ -176,7 +176,7 @@ def test_top_k_of_other_dask_arrays(tmp_path):
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("function", [dmlgpu.argmax, dmlgpu.argmin])
-def test_indices(function, seed):
+def test_indices_are_those_of_the_whole_array(function, seed):
     rng = np.random.default_rng(seed)
     x = elements(SELECTED[seed % len(SELECTED)], random_shape(rng), rng)
     axes = tuple(sorted(random_axes(x.ndim, rng)))
@@ -191,7 +191,7 @@ def test_indices(function, seed):
 
 
 @pytest.mark.parametrize("function", [*SELECTIONS, *EXACT_SUMS], ids=lambda function: function.name)
-def test_reductions(function):
+def test_reductions_are_those_of_the_whole_array(function):
     """Sums and products are of small numbers, so that they are exact."""
     rng = np.random.default_rng(function.value)
     for data_type in [*REDUCE_TYPES[function]["input_tensor"]] * 3:
@@ -204,7 +204,7 @@ def test_reductions(function):
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("function", ["sum", "average", "l1", "l2", "sum_square"])
 @pytest.mark.parametrize("chunks", [(30, 41, 5), (7, 9, 2), (1, 41, 5)], ids=str)
-def test_exact_sums(chunks, function, dtype):
+def test_exact_sums_are_those_of_the_whole_array(chunks, function, dtype):
     x = np.random.default_rng(3).standard_normal((30, 41, 5)).astype(dtype)
     for axis in (None, 1, (0, 2)):
         check(dmlgpu.reduce, x, da.from_array(x, chunks=chunks), function, axis, exact=True)
@@ -221,7 +221,7 @@ def test_an_exact_sum_of_one_chunk_is_computed_without_partials(axis, chunks, ke
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", ">i2", "uint32", "int64", "float16", ">f4"])
-def test_functions_of_numpy(dtype):
+def test_functions_of_numpy_are_those_of_the_whole_array(dtype):
     rng = np.random.default_rng(6)
     x = rng.integers(*((0, 2) if dtype == "bool" else (1, 3)), (5, 6)).astype(dtype)
     for axis, keepdims in ((None, False), (0, True), ((0, 1), False), (-1, False)):
@@ -235,7 +235,7 @@ def test_functions_of_numpy(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16"])
-def test_reductions_of_no_elements(dtype):
+def test_reductions_of_no_elements_are_those_of_numpy(dtype):
     x, d = np.zeros((3, 0, 2), dtype), da.zeros((3, 0, 2), chunks=(2, 1, 1), dtype=dtype)
     for function in (dmlgpu.sum, dmlgpu.prod, dmlgpu.mean)[: 2 + (x.dtype.kind == "f")]:
         for axis, keepdims in ((None, False), (1, False), ((0, 1), True), (0, False)):
@@ -267,7 +267,7 @@ def test_chunks_may_be_read_one_after_another():
         (dmlgpu.max_unpooling, (np.ones((1, 3, 3), np.float32), da.ones((1, 3, 3), dtype=np.int64), 4)),
     ],
 )
-def test_functions_without_dask_arrays(function, arguments):
+def test_gradients_and_unpooling_refuse_dask_arrays(function, arguments):
     words = rf"^{function.__name__}\(\) takes neither chunked nor Dask arrays; pass arrays or device tensors$"
     refuses(words, function, *arguments, error=TypeError)
 
@@ -304,7 +304,7 @@ def random_pooling(name, rng):
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("name", POOLINGS)
-def test_poolings(name, seed):
+def test_poolings_are_those_of_the_whole_array(name, seed):
     rng = np.random.default_rng(seed)
     x, window = random_pooling(name, rng)
     check(getattr(dmlgpu, name), x, chunked(x, rng), **window)
@@ -328,13 +328,13 @@ def test_a_last_window_beyond_the_end_may_be_alone_in_its_block(name, options, s
 
 
 @pytest.mark.parametrize("data_type", [DataType.INT64, DataType.UINT64, DataType.UINT32])
-def test_index_types_of_poolings(data_type):
+def test_indices_of_poolings_have_the_requested_type(data_type):
     x = np.zeros((2, 3, 8, 8), np.float32)
     options = {"strides": 2, "output_indices": True, "indices_data_type": data_type}
     check(dmlgpu.max_pooling, x, da.from_array(x, chunks=3), 2, **options)
 
 
-def test_indices_beyond_32_bits():
+def test_indices_may_exceed_32_bits():
     x = da.zeros((1 << 20, 1 << 13), chunks=(1 << 8, 1 << 10), dtype=np.float32)
     _, indices = dmlgpu.max_pooling(x, 4, strides=4, output_indices=True)
     assert indices[-1, -1].compute() == ((1 << 20) - 4 << 13) + (1 << 13) - 4
@@ -443,11 +443,11 @@ def test_other_operations_may_come_before_and_after():
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin", "sum", "prod", "max"])
-def test_arrays_without_dimensions(name):
+def test_arrays_without_dimensions_are_reduced(name):
     check(getattr(dmlgpu, name), np.float32(-3), da.from_array(np.float32(-3)))
 
 
-def test_results_without_elements():
+def test_results_may_have_no_elements():
     x = da.zeros((2, 0, 3), chunks=((1, 1), (0,), (2, 1)), dtype=np.float32)
     for function in ReduceFunction:
         (result,) = computed(dmlgpu.reduce(x, function, (0, 2)))

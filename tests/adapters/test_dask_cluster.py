@@ -1,4 +1,4 @@
-"""Clusters: each worker has a device, restarts with it, and holds no array that is larger than its memory."""
+"""Every worker of a cluster has a device, restarts with it, and holds no array that is larger than its memory."""
 
 import os
 from dataclasses import replace
@@ -216,8 +216,8 @@ def test_no_process_holds_an_array_of_8_gib(infos):
 
 
 def test_devices_are_gpus_or_the_best_one(infos, monkeypatch):
-    def names_of(*found, devices=None):
-        monkeypatch.setattr("dmlgpu.runtime.drivers.devices", lambda: found)
+    def names_of(*listed, devices=None):
+        monkeypatch.setattr("dmlgpu.runtime.drivers.devices", lambda: listed)
         return interop.dask._names(devices)
 
     lavapipe, swiftshader = (replace(info, index=i) for i, info in enumerate(infos))
@@ -251,7 +251,7 @@ def test_devices_are_gpus_or_the_best_one(infos, monkeypatch):
         ({"processes": False}, ValueError, "processes: False is not allowed"),
     ],
 )
-def test_arguments_that_are_refused(options, error, words):
+def test_wrong_arguments_are_refused(options, error, words):
     refuses(words, LocalVulkanCluster, error=error, **options)
 
 

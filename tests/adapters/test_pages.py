@@ -20,7 +20,7 @@ def test_pages_have_examples():
 
 
 @pytest.mark.parametrize(("page", "line", "block"), EXAMPLES, ids=IDS)
-def test_example(driver, monkeypatch, tmp_path, page, line, block):
+def test_an_example_runs(driver, monkeypatch, tmp_path, page, line, block):
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
     if "__main__" in block:  # starts processes, which import it
         (tmp_path / "script.py").write_text(block)

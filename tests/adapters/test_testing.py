@@ -47,7 +47,7 @@ AGREED = {
 @pytest.mark.parametrize(
     ("name", "least"), [("torch", 17), ("onnxruntime", 20), ("jax", 11), ("array-api:array_api_strict", 8)]
 )
-def test_cases_on_which_all_libraries_agree(name, least):
+def test_every_library_is_right_about_cases_that_documents_define(name, least):
     library, counts = library_of(name), 0
     with Isolated(library.imports, library.to_numpy, 100) as child:
         for trial in trials([case for case in CASES if case.id in AGREED], []):
@@ -70,6 +70,6 @@ def test_reproducers_need_the_library_alone(name, capsys):
             child.run("\n".join([*statements, shown, "()"]), {})
 
 
-def test_a_write_outside_of_memory():
-    """PyTorch 2.13: the gradient of windows wholly in padding."""
+def test_a_write_outside_of_memory_is_an_error():
+    """PyTorch 2.13 writes the gradient of windows that lie wholly in the padding."""
     assert command.main(["torch", "-k", "padding-alone"]) == 1

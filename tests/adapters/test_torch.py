@@ -1,4 +1,4 @@
-"""Operators of PyTorch tensors: PyTorch's results, its autograd and its tracing."""
+"""Operators of PyTorch tensors have PyTorch's results, and support its autograd and its tracing."""
 
 import copy
 import inspect
@@ -21,7 +21,8 @@ POOLS = [f"{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)]
 ADAPTIVE = [f"adaptive_{name}" for name in POOLS]
 REDUCTIONS = ["argmax", "argmin", "amax", "amin", "sum", "mean"]
 ALONG_LINES = ["topk", "cumsum", "cumprod"]
-MODULES = {  # and arguments of each
+# Modules with their arguments.
+MODULES = {
     "MaxPool1d": (3, 2, 1, 2, True),
     "MaxPool2d": ((3, 2), 2, 1, 1, False, True),
     "MaxPool3d": (2,),
@@ -96,7 +97,7 @@ def second_gradient_of(function, x):
     return torch.autograd.grad(first.sum(), x)[0]
 
 
-def test_names():
+def test_the_module_has_the_functions_of_this_file():
     others = "lp_pool2d", "max_unpool2d", "roi_pool"
     assert sorted(interop.torch.__all__) == sorted([*POOLS, *REDUCTIONS, *ALONG_LINES, *others, *ADAPTIVE, *MODULES])
 
@@ -186,7 +187,7 @@ def test_pooling_is_that_of_pytorch(name):
 @pytest.mark.parametrize(
     ("name", "sizes"), [("max_pool1d", (2, 3, 9)), ("max_pool2d", (2, 2, 5, 6)), ("max_pool3d", (1, 2, 4, 5, 6))]
 )
-def test_types_of_max_pooling(name, sizes, dtype):
+def test_max_pooling_keeps_every_type(name, sizes, dtype):
     x = with_ties(*sizes, dtype=getattr(torch, dtype))
     maxima, indices = getattr(interop.torch, name)(x, 2, return_indices=True)
     # PyTorch lacks some of these types.
@@ -224,7 +225,7 @@ def test_lp_pool2d_is_that_of_pytorch(p, dtype):
     assert pooled > 15
 
 
-def test_lp_pool2d_of_negative_elements():
+def test_lp_pool2d_refuses_negative_elements_for_odd_norms():
     x = with_ties(1, 1, 4, 4) - 2
     words = r"^lp_pool2d: norm_type=3 is odd, and input has negative .* input\.abs\(\)"
     refuses(words, interop.torch.lp_pool2d, x, 3, 2, error=ValueError)
@@ -262,7 +263,7 @@ def test_max_unpool2d_is_that_of_pytorch(window, sizes):
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float64"])
-def test_types_of_max_unpooling(dtype):
+def test_max_unpooling_keeps_every_type(dtype):
     x, indices = F.max_pool2d(values(2, 3, 8, 6), 2, return_indices=True)
     x = (x % 5).to(getattr(torch, dtype))
     result = interop.torch.max_unpool2d(x.mT, indices.mT, 2, output_size=(6, 8))
@@ -270,13 +271,13 @@ def test_types_of_max_unpooling(dtype):
     assert torch.equal(result.double(), F.max_unpool2d(x.double().mT, indices.mT, 2, output_size=(6, 8)))
 
 
-def test_max_unpooling_of_equal_indices():
+def test_the_gradient_of_equal_indices_is_that_of_pytorch():
     indices = torch.arange(96).reshape(2, 3, 4, 4) % 16 // 3
     check_gradients(*(lambda y, f=f: f(y, indices, 1) for f in both_of("max_unpool2d", F)), values(2, 3, 4, 4))
 
 
 @pytest.mark.parametrize("sizes", [(0, 3, 4, 4), (2, 0, 4, 4)])
-def test_max_unpooling_without_planes(sizes):
+def test_max_unpooling_may_have_no_planes(sizes):
     assert interop.torch.max_unpool2d(torch.empty(sizes), torch.empty(sizes).long(), 2).shape == (*sizes[:2], 8, 8)
 
 
@@ -309,7 +310,7 @@ def test_a_nan_is_a_maximum_and_the_first_one_has_the_index():
     assert indices[0, 0, 0, 0] == 1
 
 
-def test_pooling_of_empty_batches():
+def test_empty_batches_are_pooled():
     x = torch.empty(0, 3, 8, 8, requires_grad=True)
     for result in (interop.torch.max_pool2d(x, 2), interop.torch.avg_pool2d(x, 2)):
         assert result.shape == (0, 3, 4, 4)
@@ -328,7 +329,7 @@ def test_reductions_are_those_of_pytorch(name, dim, keepdim):
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("dim", [(), (0, 2), [1, -1], (2, 0, 1), 1])
 @pytest.mark.parametrize("name", ["amax", "amin", "sum", "mean"])
-def test_gradients_of_reductions(name, dim, keepdim):
+def test_gradients_of_reductions_are_those_of_pytorch(name, dim, keepdim):
     check_gradients(*(lambda y, f=f: f(y, dim, keepdim) for f in both_of(name)), with_ties(3, 4, 5))
 
 
@@ -342,7 +343,7 @@ def test_gradients_of_reductions(name, dim, keepdim):
         ("max_unpool2d", F, (PLACES, 2), values(1, 1, 2, 2)),
     ],
 )
-def test_gradients_of_gradients(name, module, arguments, x):
+def test_gradients_of_gradients_are_those_of_pytorch(name, module, arguments, x):
     functions = (lambda y, f=f: f(y, *arguments) ** 3 for f in both_of(name, module))
     torch.testing.assert_close(*(second_gradient_of(function, x) for function in functions))
 
@@ -354,7 +355,7 @@ def test_gradients_of_gradients_of_pooling_are_refused():
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"])
-def test_types_of_reductions(dtype):
+def test_reductions_of_every_type_are_those_of_pytorch(dtype):
     x = (with_ties(4, 6) - 2).to(getattr(torch, dtype))
     for name in ("amax", "amin"):
         assert torch.equal(*(function(x, 1) for function in both_of(name)))
@@ -397,7 +398,7 @@ def test_topk_is_that_of_pytorch(largest, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize(("k", "dim", "largest"), [(3, -1, True), (4, 0, False), (1, 1, True), (0, 1, True)])
-def test_gradients_of_topk(k, dim, largest, dtype):
+def test_gradients_of_topk_are_those_of_pytorch(k, dim, largest, dtype):
     selections = (lambda y, f=f: f(y, k, dim, largest)[0] for f in both_of("topk"))
     check_gradients(*selections, values(4, 5, 6).to(dtype), rtol=0, atol=0)
 
@@ -425,7 +426,7 @@ def test_cumulative_functions_are_those_of_pytorch(name):
         check_gradients(lambda y: ours(y, -2), lambda y: theirs(y, -2), x, rtol=1e-2, atol=1e-2)
 
 
-def test_topk_without_dimensions():
+def test_topk_accepts_a_tensor_without_dimensions():
     x = torch.tensor(3.0, requires_grad=True)
     for dim in (0, -1):
         values, indices = interop.torch.topk(x, 1, dim)
@@ -434,11 +435,11 @@ def test_topk_without_dimensions():
 
 
 @pytest.mark.parametrize(("k", "dim", "expected"), [(3, 1, (0, 3, 2)), (0, 0, (0, 4, 2))])
-def test_topk_without_elements(k, dim, expected):
+def test_topk_of_no_elements_has_the_right_shape(k, dim, expected):
     assert [result.shape for result in interop.torch.topk(torch.empty(0, 4, 2), k, dim)] == [expected] * 2
 
 
-def test_reductions_without_dimensions():
+def test_reductions_accept_a_tensor_without_dimensions():
     x = torch.tensor(3.0, requires_grad=True)
     for name, dim in itertools.product(REDUCTIONS, (0, -1)):
         result, expected = (function(x, dim) for function in both_of(name))
@@ -447,7 +448,7 @@ def test_reductions_without_dimensions():
     assert torch.autograd.grad(interop.torch.sum(x), x)[0] == 1
 
 
-def test_reductions_without_elements():
+def test_reductions_of_no_elements_are_those_of_pytorch():
     x = torch.empty(0, 3)
     assert torch.equal(interop.torch.sum(x, 0), torch.zeros(3))
     assert interop.torch.mean(x, 0).isnan().all()
@@ -486,7 +487,7 @@ def test_the_gradient_uses_the_indices_of_the_maxima(monkeypatch, return_indices
     assert np.array_equal(passed[0] % 36, F.max_pool2d(x, 2, return_indices=True)[1])
 
 
-def test_functions_without_autograd():
+def test_functions_run_without_autograd():
     x, wide = values(2, 3, 4, 4).requires_grad_(), values(2, 3, 4, 4).double().requires_grad_()
     with torch.inference_mode():
         assert torch.equal(interop.torch.max_pool2d(x, 2), F.max_pool2d(x, 2))
@@ -510,7 +511,7 @@ def views():
 
 
 @pytest.mark.parametrize("view", views().values(), ids=views())
-def test_views(view):
+def test_views_have_the_results_of_pytorch(view):
     assert torch.equal(interop.torch.amax(view, 1), torch.amax(view, 1))
     assert torch.equal(interop.torch.max_pool2d(view, 2), F.max_pool2d(view, 2))
     check_gradients(*(lambda y, pool=pool: pool(y, 2).permute(2, 1, 0) for pool in both_of("avg_pool2d", F)), view)
@@ -612,7 +613,7 @@ def network(x):
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what PyTorch's compiler imports
-def test_compiled_by_pytorch(backend):
+def test_a_network_may_be_compiled_by_pytorch(backend):
     torch._dynamo.reset()
     compiled = torch.compile(network, backend=backend, fullgraph=True, dynamic=True)
     for sizes in ((2, 3, 9, 8), (1, 3, 12, 15)):
@@ -645,7 +646,7 @@ def on_device(x, device):
 
 
 @pytest.mark.parametrize("name", [*POOLS, *REDUCTIONS, *ALONG_LINES])
-def test_inputs_that_are_refused(name):
+def test_inputs_of_other_kinds_are_refused_with_a_remedy(name):
     x = ARGUMENTS[name]["input"]
     for wrong, error, message in (
         (x.to("meta"), ValueError, "input is on meta; allowed is cpu: a meta tensor has no elements"),
@@ -726,7 +727,7 @@ FLOATS = r"allowed are torch\.float32, torch\.float16$"
     ],
     ids=lambda value: None if isinstance(value, str) else "",
 )
-def test_arguments_that_are_refused(name, changes, error, message):
+def test_wrong_arguments_are_refused(name, changes, error, message):
     refuses(f"^{name}: {message}", called, name, error=error, **changes)
 
 

@@ -1,4 +1,4 @@
-"""Errors that pyright reports for the script on which tests/host/test_types.py runs mypy."""
+"""pyright reports the marked errors of the script on which tests/host/test_types.py runs mypy."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The jobs of GitHub's workflows, by the YAML parser that Dask installs."""
+"""The jobs of GitHub's workflows are complete; Dask installs the YAML parser."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""The benchmarks: small cases, and tables of invented times."""
+"""The benchmarks measure small cases; tables and pictures show invented times."""
 
 import json
 import subprocess
@@ -44,7 +44,7 @@ from dmlgpu.testing.cases import FLOAT16, FLOAT32, INT64, UINT8, permuted_stride
 from tests.support import drivers
 from tests.support.processes import ROOT
 
-# Like the cases that are measured, but small.
+# Cases like those of the benchmarks, but small.
 _AXES = {"rows": ((7, 300), [1]), "columns": ((7, 300), [0]), "all": ((7, 300), [0, 1]), "planes": ((2, 5, 3, 4), [1])}
 _PADDED = partial(pooling_case, sizes=(2, 3, 9, 7), window_size=3, stride=2, padding=1)
 _POOLS = {
@@ -75,7 +75,7 @@ TINY = [
 ]
 BY_NAME = {case.id: case for case in TINY}
 GRADIENTS = {name for name in BY_NAME if "-grad-" in name}
-# Cases that the usual kernels compute, and those for which ONNX Runtime's WebGPU provider has shaders.
+# Names of the cases that the usual kernels compute, and of those for which ONNX Runtime's WebGPU provider has shaders.
 USUAL = {name for name, case in BY_NAME.items() if case.desc.inputs[0].data_type is FLOAT32} - GRADIENTS
 USUAL -= {"argmax-transposed", "average-pool-counted", "unpool-2x2", "top-k-rows", "cumulative-sum-rows"}
 WEBGPU = {name for name in USUAL if not name.startswith("lp-") and not name.endswith("-indices")}
@@ -91,7 +91,7 @@ def kompute(device):
 
 @pytest.fixture
 def run(driver, monkeypatch, capsys):
-    """Runs `python -m benchmarks` on tiny cases: its exit code, output and errors."""
+    """Runs `python -m benchmarks` on tiny cases; returns its exit code, output and errors."""
     monkeypatch.setattr(cli, "CASES", TINY)
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -109,7 +109,7 @@ def numpy_peer(monkeypatch):
 
 
 def agreed(peer, cases=TINY, flags=ExecutionFlags.NONE):
-    """The names of the cases that a peer computes; its outputs are those of the oracle."""
+    """The names of the cases that a peer computes; the outputs must be those of the oracle."""
     names = set()
     for case in cases:
         inputs = case.inputs()
@@ -122,7 +122,7 @@ def agreed(peer, cases=TINY, flags=ExecutionFlags.NONE):
 
 
 def result(case="a", **medians):
-    """A result with these times in seconds: a median, a pair of median and spread, or the reason for a missing time."""
+    """A result with times in seconds: a median, a pair of median and spread, or the reason why a time is missing."""
     absent = {name: time for name, time in medians.items() if isinstance(time, str)}
     pairs = {name: time if isinstance(time, tuple) else (time, 0.0) for name, time in medians.items()}
     timings = {
@@ -137,7 +137,7 @@ def test_names_and_descriptions_of_cases_are_unique():
     assert len({case.id for case in CASES}) == len({describe(case.desc) for case in CASES}) == len(CASES)
 
 
-def test_descriptions_of_cases():
+def test_descriptions_have_the_fields_of_a_case():
     descriptions = {case.id: describe(case.desc) for case in TINY}
     assert (
         descriptions["argmax-transposed"]
@@ -170,7 +170,7 @@ def test_cases_have_the_sizes_of_their_names():
     ids=["numpy", "torch", "torch-cuda", "onnxruntime"],
 )
 def test_libraries_agree_with_the_oracle(open_peer, refused):
-    """Those that are installed, on a GPU only if PyTorch sees one."""
+    """A library that is not installed is skipped; the test on a GPU needs one that PyTorch sees."""
     try:
         peer = open_peer()
     except UnavailableError as reason:
@@ -184,7 +184,7 @@ def test_onnx_runtime_agrees_on_regions():
 
 
 def test_onnxruntime_on_webgpu_agrees_with_the_oracle_or_refuses(monkeypatch):
-    """If the provider is installed. It uses the only device of one driver."""
+    """The provider, if it is installed, uses the only device of one driver."""
     pytest.importorskip("onnxruntime_ep_webgpu")
     with pytest.raises(UnavailableError, match=r"VK_DRIVER_FILES"):
         WebgpuPeer()
@@ -202,7 +202,7 @@ def test_usual_kernels_agree_with_the_oracle(kompute):
 
 
 class OtherPeer(NumpyPeer):
-    """Computes another input, or changes outputs."""
+    """NumPy with another input or with changed outputs."""
 
     def __init__(self, change=lambda x: x, error=0.0):
         self.change, self.factor = change, 1 + error

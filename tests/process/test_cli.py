@@ -144,7 +144,7 @@ def test_wrong_arguments_exit_with_2(line, parts, capsys):
 
 
 @pytest.mark.parametrize("command", CALLS)
-def test_without_rich_it_names_the_extra(command, file, monkeypatch, capsys):
+def test_commands_without_rich_name_the_extra(command, file, monkeypatch, capsys):
     hide(monkeypatch, "rich")
     assert main(CALLS[command].split()) == 2
     assert capsys.readouterr().err == "dmlgpu: rich is not installed: pip install dmlgpu[cli]\n"
@@ -164,7 +164,7 @@ def test_ctrl_c_exits_with_130(monkeypatch):
     assert main(["devices"]) == 130
 
 
-def test_other_missing_modules_are_bugs(monkeypatch):
+def test_other_missing_modules_raise_their_error(monkeypatch):
     monkeypatch.setattr(cli, "devices", raising(ModuleNotFoundError("No module named 'nonsense'", name="nonsense")))
     with pytest.raises(ModuleNotFoundError, match="nonsense"):
         main(["devices"])
@@ -261,7 +261,7 @@ def crowded(file, tmp_path):
 
 
 @pytest.mark.parametrize(("line", "parts"), REFUSED.items(), ids=[line[:70] for line in REFUSED])
-def test_what_commands_refuse(crowded, file, capsys, line, parts):
+def test_commands_refuse_wrong_words_and_files(crowded, file, capsys, line, parts):
     names, content = sorted(crowded.iterdir()), file.read_bytes()
     assert main(shlex.split(line)) == 2
     error = capsys.readouterr().err
@@ -292,7 +292,7 @@ def unread(environment):
 
 
 @pytest.mark.parametrize("line", [CALLS["explain"], CALLS["stream"], "devices --json", "--help"])
-def test_output_that_nobody_reads_is_no_mismatch_and_no_error(unread, line, file):
+def test_output_that_nobody_reads_ends_a_command_with_141(unread, line, file):
     assert unread(line) == (141, b"")
 
 
@@ -305,18 +305,18 @@ def test_output_that_nobody_reads_is_no_mismatch_and_no_error(unread, line, file
     ],
     ids=["stream", "profile", "demo"],
 )
-def test_names_that_are_no_text(line, file, environment):
+def test_names_of_files_may_be_no_text(line, file, environment):
     command = [sys.executable, "-m", "dmlgpu", *line.split()]
     process = subprocess.run(command, env=environment, capture_output=True)
     assert (process.returncode, process.stderr) == (0, b"")
     assert b"\\udcff." in process.stdout
 
 
-def test_errors_that_nobody_reads(unread):
+def test_errors_that_nobody_reads_end_a_command_with_141(unread):
     assert unread("verify --device 999", stderr=subprocess.STDOUT) == (141, None)
 
 
-def test_a_reader_that_goes_away_in_between(environment, tmp_path):
+def test_a_reader_that_goes_away_changes_the_exit_code_alone(environment, tmp_path):
     command = [sys.executable, "-m", "dmlgpu", "demo", "--output", str(tmp_path / "demo.png")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
         assert process.stdout.readline().startswith(b"device ")
@@ -337,7 +337,7 @@ def test_devices_as_json_need_no_rich(monkeypatch, capsys):
     assert infos == list(dmlgpu.devices())
 
 
-def test_devices_table(monkeypatch, capsys):
+def test_the_table_of_devices_shows_their_limits(monkeypatch, capsys):
     gpu = dataclasses.replace(
         info(7, "[red]A card[/]", "discrete"),
         driver="[b]A driver",
@@ -413,7 +413,7 @@ def test_the_self_check_gives_operators_with_a_bound_other_values(monkeypatch):
     assert 0 < np.count_nonzero(np.isinf(extremes)) < 100
 
 
-def test_verify(driver, few_checks, capsys):
+def test_verify_counts_the_cases_of_every_operator(driver, few_checks, capsys):
     assert main(["verify", "--all", "--device", driver.name.upper()]) == 0
     output = capsys.readouterr().out
     assert output.startswith(f"device {driver.index}: {driver.name} ({driver.type}), driver {driver.driver}\n")
@@ -451,7 +451,7 @@ def few_sections(monkeypatch):
     )
 
 
-def test_verify_exhaustive(driver, few_sections, monkeypatch, capsys):
+def test_exhaustive_verification_finds_a_mismatch(driver, few_sections, monkeypatch, capsys):
     command = ["verify", "--exhaustive", "--device", str(driver.index)]
     assert main(command) == 0
     output = capsys.readouterr().out
@@ -621,7 +621,7 @@ REQUIRED = {
 
 
 @pytest.mark.parametrize("operator", registry.OPERATORS, ids=lambda operator: operator.name)
-def test_profile_takes_every_operator(operator):
+def test_profile_runs_every_operator(operator):
     sizes = "9,8" if "axes" in operator.fields else "1,2,9,8"
     window = ["window_size=2,2"] if "window_size" in operator.fields else []
     words = [operator.name, operator.data_types[0].name, sizes, *window, *REQUIRED.get(operator.name, [])]
@@ -717,7 +717,7 @@ def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeyp
     assert capsys.readouterr().out.startswith("3\n")
 
 
-def test_files_that_are_no_arrays(any_cpu, file, capsys):
+def test_files_that_are_no_arrays_are_refused(any_cpu, file, capsys):
     """test_parsers.py has damaged ones."""
     file.write_text("text")
     assert main(["stream", "argmax", str(file)]) == 2
@@ -733,7 +733,7 @@ def test_files_that_are_no_arrays(any_cpu, file, capsys):
     [("(4, 4)", "{[]: 1}"), ("(4, 4)", f"{'-' * 5000}4"), ("'<f4'", "()"), ("'<f4'", "'(1,f4'")],
     ids=["TypeError", "RecursionError", "IndexError", "SyntaxError"],
 )
-def test_errors_of_numpy_in_a_header(any_cpu, file, capsys, part, damaged):
+def test_files_with_a_damaged_header_are_refused(any_cpu, file, capsys, part, damaged):
     header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4), }\n".replace(part, damaged).encode()
     file.write_bytes(b"\x93NUMPY\3\0" + len(header).to_bytes(4, "little") + header + bytes(64))
     assert main(["stream", "argmax", str(file)]) == 2
@@ -741,7 +741,7 @@ def test_errors_of_numpy_in_a_header(any_cpu, file, capsys, part, damaged):
 
 
 @pytest.mark.parametrize("x", [np.zeros(3, [("a", "f4")]), np.array(["a"]), np.zeros(3, "m8[s]"), np.zeros(3, "V4")])
-def test_arrays_that_no_operator_takes(any_cpu, file, capsys, x):
+def test_arrays_of_types_that_no_operator_has_are_refused(any_cpu, file, capsys, x):
     np.save(file, x)
     assert main(["stream", "argmax", str(file)]) == 2
     assert re.match(r"dmlgpu: (ArgmaxOperatorDesc|TensorDesc)\.", capsys.readouterr().err)

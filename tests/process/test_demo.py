@@ -12,7 +12,7 @@ from dmlgpu.tools import demo
 from dmlgpu.tools.cli import main
 from tests.support.processes import hide
 
-# In the order of the table, with the first input on the sample photograph.
+# The operators in the order of the table, with the first input for the sample photograph.
 OPERATORS = {
     "ARGMAX": "uint8 1x3x600x512",
     "ARGMIN": "float32 600x512x12",
@@ -31,7 +31,7 @@ def _quick(monkeypatch):
 
 @pytest.fixture
 def save(tmp_path):
-    """Saves an image; its path."""
+    """Saves an image; returns its path."""
 
     def save_image(image, name="photo.png", **options):
         image.save(tmp_path / name, **options)
@@ -119,7 +119,7 @@ def test_results_equal_those_of_numpy(device):
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 300), (300, 1), (3, 4)])
 def test_any_size_can_be_run_and_drawn(height, width, device):
-    """A photograph of one colour."""
+    """The photograph has one colour."""
     results = demo.run(device, np.full((height, width, 3), 77, np.uint8))
     assert all(m.agrees for m in results.measurements)
     assert results.unpooled.shape == (height, width, 3)
@@ -178,7 +178,7 @@ def test_texts_do_not_overlap(results, driver, monkeypatch):
     assert picture.width == 1296
 
 
-def test_demo_on_the_sample_photograph(driver, tmp_path, monkeypatch, capsys):
+def test_the_demo_prints_a_table_and_draws_six_panels(driver, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--device", str(driver.index)]) == 0
     output, error = capsys.readouterr()
@@ -191,7 +191,7 @@ def test_demo_on_the_sample_photograph(driver, tmp_path, monkeypatch, capsys):
     assert "-> uint32 1x3x300x256" in output
     assert "Medians of 1 runs." in output
     assert "compared with the NumPy oracle's" in output.replace("\n", " ").replace("  ", " ")
-    # Six panels in two rows, and something in each.
+    # Each of the six panels shows something.
     picture = Image.open("demo.png").convert("RGB")
     assert picture.size == (1296, 1284)
     for row in range(2):
@@ -256,7 +256,7 @@ UNREADABLE = {
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(("content", "text"), UNREADABLE.values(), ids=UNREADABLE)
-def test_images_that_cannot_be_read(content, text, tmp_path, monkeypatch, capsys, request):
+def test_images_that_cannot_be_read_are_refused(content, text, tmp_path, monkeypatch, capsys, request):
     path, name = tmp_path / "photo.png", request.node.callspec.id
     if content is not None:
         path.write_bytes(content)
@@ -268,7 +268,7 @@ def test_images_that_cannot_be_read(content, text, tmp_path, monkeypatch, capsys
     assert re.fullmatch(rf"dmlgpu: cannot read image {re.escape(str(path))}: {text}\n", capsys.readouterr().err)
 
 
-def test_without_a_folder_or_pillow(save, tmp_path, monkeypatch, capsys):
+def test_a_missing_folder_or_pillow_is_named(save, tmp_path, monkeypatch, capsys):
     photo, output = save(Image.new("RGB", (4, 4))), tmp_path / "nowhere" / "made.png"
     assert main(["demo", "--image", photo, "--output", str(output)]) == 2
     assert capsys.readouterr().err == f"dmlgpu: [Errno 2] No such file or directory: {str(output)!r}\n"

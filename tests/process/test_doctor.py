@@ -25,7 +25,7 @@ from tests.support.processes import ROOT
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch):
-    """Removes the variables that this machine may have set."""
+    """Removes variables that the machine may have set."""
     for name in [name for name in os.environ if name.startswith(("VK_", "DMLGPU_"))]:
         if name not in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
             monkeypatch.delenv(name)
@@ -33,7 +33,7 @@ def _clean(monkeypatch):
 
 @pytest.fixture
 def children(monkeypatch, tmp_path):
-    """Makes the processes that doctor starts run a program first."""
+    """Makes the processes of doctor run a program first."""
 
     def prepare(program):
         (tmp_path / "sitecustomize.py").write_text(program)
@@ -43,7 +43,7 @@ def children(monkeypatch, tmp_path):
 
 
 def run(*arguments, redirect="") -> tuple[int, str]:
-    """The exit code and output of `dmlgpu doctor`, with redirections of a shell; it writes no errors."""
+    """Runs `dmlgpu doctor` with redirections of a shell; returns its exit code and output. It must write no errors."""
     command = ["sh", "-c", f'"$@" {redirect}', "sh", sys.executable, "-m", "dmlgpu", "doctor", *arguments]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert process.stderr == ""
@@ -51,12 +51,12 @@ def run(*arguments, redirect="") -> tuple[int, str]:
 
 
 def of(findings, state) -> dict[str, str]:
-    """The subjects and the last texts of the findings of a state. All findings but those that are ok have a fix."""
+    """The last text of every subject whose findings have a state. All findings that are not ok must have a fix."""
     assert all(bool(finding.fix) == (finding.state != OK) for finding in findings)
     return {finding.subject: finding.text for finding in findings if finding.state == state}
 
 
-def test_a_machine_that_works(monkeypatch):
+def test_a_machine_that_works_is_healthy(monkeypatch):
     set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
     code, output = run("--json")
     report = json.loads(output)
@@ -78,7 +78,7 @@ def test_a_machine_that_works(monkeypatch):
     assert "PATH" not in report["environment"]
 
 
-def test_a_machine_without_a_loader(monkeypatch, tmp_path):
+def test_a_machine_without_a_loader_is_broken(monkeypatch, tmp_path):
     for name in "libvulkan.so", "libvulkan.so.1":
         (tmp_path / name).write_text("no library")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
@@ -91,7 +91,7 @@ def test_a_machine_without_a_loader(monkeypatch, tmp_path):
     assert fixes["loader"].startswith("install it (Debian, ")
 
 
-def test_names_that_no_terminal_takes(monkeypatch):
+def test_control_characters_in_names_are_escaped(monkeypatch):
     set_drivers(monkeypatch.setenv, os.fsdecode(b"/nowhere\x1b[31m\xff.json"))
     monkeypatch.setenv("COLUMNS", "1000")
     code, output = run(redirect="<&- 2>&-")
@@ -101,7 +101,7 @@ def test_names_that_no_terminal_takes(monkeypatch):
     assert "\x1b" not in output
 
 
-def test_a_readable_table(monkeypatch, capsys):
+def test_the_table_shows_findings_and_their_fixes(monkeypatch, capsys):
     findings = [Finding("[red]device[/]", OK, "[b]fine"), Finding("kp", ODD, "slow", "unset [it]")]
     monkeypatch.setattr(doctor, "examine", lambda: Report(True, findings, {}, {}, []))
     assert main(["doctor"]) == 0
@@ -115,7 +115,7 @@ def test_a_readable_table(monkeypatch, capsys):
 
 # Messages of the loader
 
-# Manifests by their names: contents, and the finding.
+# Manifests by their names: the content, and the finding.
 MANIFESTS = {
     "missing": (None, BROKEN, r"Failed to open JSON file \S+/missing\.json"),
     "empty": ("{}", ODD, r"ICD JSON \S+/empty\.json does not have a 'file_format_version' field"),
@@ -126,7 +126,7 @@ MANIFESTS = {
 }
 
 
-def test_drivers_that_do_not_load(monkeypatch, tmp_path):
+def test_drivers_that_do_not_load_are_named_with_the_reason(monkeypatch, tmp_path):
     paths = [tmp_path / f"{name}.json" for name in MANIFESTS]
     for path, (content, *_) in zip(paths, MANIFESTS.values(), strict=True):
         if content:
@@ -143,7 +143,7 @@ def test_drivers_that_do_not_load(monkeypatch, tmp_path):
         assert re.search(text, together.text)
 
 
-def test_a_driver_that_does_not_load_beside_others(monkeypatch):
+def test_a_driver_that_does_not_load_leaves_the_others_usable(monkeypatch):
     monkeypatch.setenv("VK_LOADER_DEBUG", "all")
     set_drivers(monkeypatch.setenv, "/nowhere.json", DRIVERS["lavapipe"])
     broken = of([*doctor._loader()], BROKEN)
@@ -173,7 +173,7 @@ vulkan.vkCreateInstance = crash
         ("time.sleep(600)", "the process did not end within 10 s; "),
     ],
 )
-def test_a_driver_that_ends_the_process_or_hangs(monkeypatch, children, end, text):
+def test_a_driver_that_ends_the_process_or_hangs_is_broken(monkeypatch, children, end, text):
     if "sleep" in end:
         monkeypatch.setattr(doctor, "_TIMEOUT", 10.0)
     set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
@@ -185,7 +185,7 @@ def test_a_driver_that_ends_the_process_or_hangs(monkeypatch, children, end, tex
     assert os.path.basename(broken["loader"].split()[-1]) == os.path.basename(library)
 
 
-def test_layers(monkeypatch):
+def test_layers_that_check_calls_are_odd(monkeypatch):
     set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
     monkeypatch.setenv("VK_INSTANCE_LAYERS", "VK_LAYER_KHRONOS_validation")
     findings = [*doctor._loader()]
@@ -199,7 +199,7 @@ def test_layers(monkeypatch):
 
 # The checks of a device
 
-# What `Case.verify` does, and the text of the finding.
+# What `Case.verify` returns, and the text of the finding.
 CHECKS = {
     "dmlgpu.VerificationError('y differs') if calls == 3 else None": "after 2 exact cases, REDUCE ARGMAX: y differs",
     "os.abort()": r"the process ended with signal 6 \(Aborted\)",
@@ -213,7 +213,7 @@ PROGRAM = """
 import atexit, os, sys
 import dmlgpu
 from dmlgpu.testing import cases
-# Few cases, for time.
+# Few cases save time.
 cases.samples.__defaults__ = (cases.OPERATORS[:3],)
 calls = 0
 def noise():
@@ -227,21 +227,21 @@ cases.Case.verify = run
 
 
 @pytest.mark.parametrize("answer", CHECKS)
-def test_checks_that_go_wrong(monkeypatch, children, answer):
+def test_checks_that_go_wrong_are_findings(monkeypatch, children, answer):
     set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
     children(PROGRAM.format(answer))
     findings = of([*doctor._device(info(0, "A"))], ODD if "noise" in answer else BROKEN)
     assert re.fullmatch(CHECKS[answer], findings["device 0 results"])
 
 
-def test_a_process_that_ends_badly_after_its_answer(children):
+def test_a_process_that_ends_badly_after_its_answer_is_broken(children):
     children("import atexit, os; atexit.register(os.abort)")
     infos, together = doctor._devices()
     assert infos == list(dmlgpu.devices())
     assert of(together, BROKEN) == {"devices": "the process ended with signal 6 (Aborted)"}
 
 
-def test_a_log_is_no_noise(monkeypatch, children):
+def test_a_log_is_no_output_of_a_driver(monkeypatch, children):
     monkeypatch.setenv("DMLGPU_LOG", "debug")
     set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
     children("from dmlgpu.testing import cases; cases.samples.__defaults__ = (cases.OPERATORS[:1],)")
@@ -256,7 +256,7 @@ def test_checks_have_every_operator_and_type():
 
 
 @pytest.mark.parametrize(("version", "is_old"), [("22.3.6", True), ("24.3.1", True), ("25.0.7-2", False)])
-def test_old_llvmpipe(monkeypatch, version, is_old):
+def test_llvmpipe_before_mesa_25_is_odd(monkeypatch, version, is_old):
     monkeypatch.setattr(doctor, "_ask", lambda *_: ([72, ""], "", ""))
     llvmpipe = dataclasses.replace(info(0, "llvmpipe"), driver=f"llvmpipe Mesa {version} (LLVM 15.0.6)")
     text = of([*doctor._device(llvmpipe)], ODD).get("device 0", "")
@@ -275,7 +275,7 @@ SEVERAL = [info(0, "A", "cpu"), info(1, "B", "discrete"), info(2, "C", "discrete
         (SEVERAL[:2], "9", "DMLGPU_DEVICE", BROKEN, "there is no device 9; devices are 0: A, 1: B"),
     ],
 )
-def test_default_device(monkeypatch, infos, selector, subject, state, text):
+def test_the_default_device_is_a_finding(monkeypatch, infos, selector, subject, state, text):
     if selector:
         monkeypatch.setenv("DMLGPU_DEVICE", selector)
     monkeypatch.setattr(doctor, "_ask", lambda _: ([described.as_dict() for described in infos], "", ""))
@@ -302,7 +302,7 @@ def test_each_device_is_checked(monkeypatch):
         ("kp", "kompute_module.kompute = kompute_module.package_of = lambda *_: 'kp'", ODD, "kp ", "unset DMLGPU_"),
     ],
 )
-def test_kompute(children, monkeypatch, package, program, state, text, fix):
+def test_a_missing_or_unusual_kompute_is_a_finding(children, monkeypatch, package, program, state, text, fix):
     monkeypatch.setenv("DMLGPU_KOMPUTE", package)
     children(f"import os, sys; from dmlgpu.runtime import kompute_module; {program}")
     finding = doctor._kompute()
@@ -313,7 +313,7 @@ def test_kompute(children, monkeypatch, package, program, state, text, fix):
     ("subject", "version", "needed"),
     [("numpy", "1.26.4", "2.0"), ("kompute", "0.9.0.post1", kompute_module.PACKAGE_VERSION)],
 )
-def test_wrong_versions(monkeypatch, subject, version, needed):
+def test_wrong_versions_are_broken(monkeypatch, subject, version, needed):
     """test_kompute_module.py compares the version of dmlgpu-kp with that of its package."""
     assert f'"numpy>={".".join(map(str, doctor._NUMPY))}"' in (ROOT / "pyproject.toml").read_text()
     monkeypatch.setattr(doctor.metadata, "version", lambda name: version)
@@ -323,7 +323,7 @@ def test_wrong_versions(monkeypatch, subject, version, needed):
     assert needed in finding.fix
 
 
-def test_damaged_shaders(monkeypatch, tmp_path):
+def test_damaged_shaders_are_broken(monkeypatch, tmp_path):
     monkeypatch.setattr(spirv, "_FOLDER", tmp_path)
     spirv.layouts.cache_clear()
     finding = doctor._shaders()
@@ -333,7 +333,7 @@ def test_damaged_shaders(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("value", "states"), [("debug", [ODD]), ("loud", [BROKEN]), ("no", [])])
-def test_levels_of_the_log(monkeypatch, value, states):
+def test_a_log_is_odd_and_an_unknown_level_is_broken(monkeypatch, value, states):
     monkeypatch.setenv("DMLGPU_LOG", value)
     findings = [(finding.subject, finding.state) for finding in doctor._settings()]
     assert findings == [("DMLGPU_LOG", state) for state in states]

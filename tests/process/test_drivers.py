@@ -72,7 +72,7 @@ def errors(environment, noise="") -> str:
     return message.removeprefix("True ")
 
 
-def test_no_loader(environment, tmp_path):
+def test_a_missing_loader_is_a_device_error(environment, tmp_path):
     # The vulkan package raises this error if it finds no libvulkan.
     (tmp_path / "vulkan.py").write_text("raise OSError('Cannot find Vulkan SDK version')")
     environment["PYTHONPATH"] = f"{tmp_path}:{environment.get('PYTHONPATH', '')}"
@@ -108,13 +108,13 @@ MISSING = [
 
 
 @pytest.mark.parametrize(("error", "problem"), MISSING)
-def test_no_vulkan_package(package, error, problem):
+def test_a_missing_vulkan_package_is_a_device_error(package, error, problem):
     environment = package("vulkan", error.format("vulkan"))
     assert errors(environment) == f"the package vulkan {problem}. {FIX_VULKAN}"
 
 
 @pytest.mark.parametrize(("error", "problem"), MISSING)
-def test_no_kp(package, error, problem):
+def test_a_missing_dmlgpu_kp_is_a_device_error(package, error, problem):
     program = """
 import dmlgpu
 print(len(dmlgpu.devices()))
@@ -129,7 +129,7 @@ for call in (dmlgpu.Device, lambda: dmlgpu.argmax([1, 2])):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="LD_LIBRARY_PATH and the name of the loader")
-def test_a_loader_that_does_not_load(environment, tmp_path):
+def test_a_loader_that_does_not_load_is_a_device_error(environment, tmp_path):
     for name in "libvulkan.so", "libvulkan.so.1":
         (tmp_path / name).write_text("no library")
     environment["LD_LIBRARY_PATH"] = str(tmp_path)
@@ -138,7 +138,7 @@ def test_a_loader_that_does_not_load(environment, tmp_path):
 
 @pytest.mark.parametrize("variable", ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"])
 @pytest.mark.parametrize("is_folder", [False, True])
-def test_no_driver(environment, tmp_path, variable, is_folder):
+def test_a_missing_driver_is_a_device_error(environment, tmp_path, variable, is_folder):
     path = tmp_path / "drivers"
     if is_folder:
         path.mkdir()
@@ -148,7 +148,7 @@ def test_no_driver(environment, tmp_path, variable, is_folder):
     assert errors(environment | {variable: str(path)}) == f"{NONE}{variable}={path} ({reason}). {FIX}"
 
 
-def test_no_driver_is_installed(monkeypatch):
+def test_the_error_without_drivers_names_the_folders_of_the_system(monkeypatch):
     """Only the message: the drivers of this machine stay installed."""
     for variable in "VK_DRIVER_FILES", "VK_ICD_FILENAMES":
         monkeypatch.delenv(variable, raising=False)
@@ -161,7 +161,7 @@ def test_no_driver_is_installed(monkeypatch):
 # test_doctor.py has drivers that do not load.
 
 
-def test_a_driver_that_implements_vulkan_in_part(environment, manifest):
+def test_a_driver_that_implements_vulkan_in_part_computes(environment, manifest):
     """As MoltenVK does; here Mesa's lavapipe says so."""
     content = json.loads(DRIVERS["lavapipe"].read_text())
     content["ICD"]["is_portability_driver"] = True
@@ -182,7 +182,7 @@ def test_a_device_without_memory_is_left_out(environment):
     assert output_of(program, environment=environment, errors=noise) == "1\n1\n"
 
 
-def test_drivers_that_list_no_device(monkeypatch):
+def test_drivers_that_list_no_device_are_a_device_error(monkeypatch):
     monkeypatch.setattr(vulkan, "vkEnumeratePhysicalDevices", lambda _: [])
     with pytest.raises(dmlgpu.DeviceError, match=r" \(they have no device\)\. Install "):
         dmlgpu.devices()
@@ -257,7 +257,7 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize(("types", "expected"), MEMORIES.values(), ids=MEMORIES)
-def test_memory_types(lacking, types, expected):
+def test_memory_types_choose_the_heaps(lacking, types, expected):
     sizes = 8 << 30, 16 << 30, 256 << 20
     memory = SimpleNamespace(
         memoryTypes=[SimpleNamespace(propertyFlags=flags, heapIndex=heap) for flags, heap in types],
@@ -286,7 +286,7 @@ def test_a_device_that_lacks_something_is_left_out(lacking, monkeypatch, alone, 
 
 
 @pytest.mark.parametrize(("version", "lack"), [(10211, r" lacks MoltenVK 1\.3\). Install "), (10300, "")])
-def test_the_least_moltenvk(monkeypatch, version, lack):
+def test_moltenvk_before_1_3_is_left_out(monkeypatch, version, lack):
     set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
     original = vulkan.vkGetPhysicalDeviceProperties2
 

@@ -11,7 +11,7 @@ PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
 def sections() -> list[tuple[str, str]]:
-    """The names of the programs on the page, with their output."""
+    """The names and the output of the programs on the page."""
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     section = r"^## \[(.+)\]\(\1\)\n(?:(?!##|```).*\n)*```text\n((?:(?!```).*\n)*)```$"
     return re.findall(section, page, re.MULTILINE)
@@ -24,7 +24,6 @@ def test_page_shows_every_program_once():
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_prints_what_the_page_shows(driver, environment, name):
-    """On each device, in a separate process."""
     environment["DMLGPU_DEVICE"] = str(driver.index)
     program = (EXAMPLES / name).read_text(encoding="utf-8")
     assert output_of(program, environment=environment) == dict(sections())[name]

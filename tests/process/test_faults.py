@@ -1,4 +1,4 @@
-"""Faults of devices and processes, most of them in separate processes: an exception or nothing, never a crash.
+"""Faults of devices and processes raise an exception or do nothing; they never crash. Most tests start a process.
 
 SwiftShader also runs the tests that depend on a driver: which device is opened, and how processes end and fork.
 """
@@ -32,7 +32,7 @@ from tests.support.errors import refuses
 from tests.support.plans import check_limits
 from tests.support.processes import OPENED, PRELUDE, RESULT, ROOT, run
 
-# Seconds that the threads of test_threads_with_mixed_operators compute.
+# Seconds that the threads of test_threads_with_mixed_operators_share_a_device compute.
 THREAD_SECONDS = float(os.environ.get("DMLGPU_TEST_THREAD_SECONDS", "3"))
 X = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
 ARGMAX = arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 3), [1])
@@ -65,7 +65,7 @@ with Device() as device:
 
 
 @pytest.mark.every_driver
-def test_drivers_that_change_while_a_device_is_opened(driver):
+def test_drivers_that_change_while_a_device_is_opened_are_a_device_error(driver):
     program = """
 import dmlgpu_kp
 from unittest.mock import patch
@@ -83,7 +83,7 @@ print(outcome(Device, index))
     assert error.startswith(f"DeviceError: device {driver.index} was {driver.name} with UUID ")
 
 
-# Memory; more of it is in test_devices.py
+# Memory; test_devices.py has more tests
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_tensors_beyond_a_buffer_are_split(driver, kp, storage_range, largest):
 
 
 def test_a_failed_call_releases_its_memory(driver, kp):
-    # Inputs in segments of 64 KiB; the heap, or the number of allocations, suffices for the first one only.
+    # Inputs have segments of 64 KiB; the heap, or the number of allocations, suffices for the first segment only.
     limits = dataclasses.replace(device_limits(driver), segment_bytes=64 << 10)
     for changes in ({"heaps": (400 << 10,) * len(driver.heaps)}, {"max_memory_allocation_count": 8}):
         with opened_as(driver, unified=False, **changes) as device:
@@ -130,9 +130,9 @@ MINIMUM = {
 
 @pytest.mark.every_driver  # plans of SwiftShader unroll nothing
 def test_plans_keep_to_the_least_that_vulkan_promises(driver):
-    """As a CPU; test_limits.py has a GPU with such limits, and runs it."""
+    """The device is a CPU; test_limits.py also runs a GPU with such limits."""
     limits = device_limits(dataclasses.replace(driver, type="cpu", **MINIMUM))
-    # columns_cooperating.comp shares states of a vector of columns: at most 8 of 24 bytes an invocation (LOG_SUM_EXP).
+    # In columns_cooperating.comp an invocation shares at most 8 states of 24 bytes (LOG_SUM_EXP).
     assert limits.group_size * 8 * 24 <= 16 << 10
     for case in CASES:
         check_limits(case.plan(limits), limits)
@@ -140,7 +140,7 @@ def test_plans_keep_to_the_least_that_vulkan_promises(driver):
 
 @pytest.fixture
 def clock(kp, monkeypatch):
-    """A false clock: the first submission, which compiles, takes 10 s, then each dispatch `seconds`.
+    """A false clock: the first submission, which compiles, lasts 10 s, and then each dispatch lasts `seconds`.
 
     `lengths` has the number of dispatches of every submission.
     """
@@ -172,7 +172,7 @@ def test_submissions_are_cut_by_the_measured_speed(driver, clock):
             del results
 
 
-# Rows of the input, seconds per dispatch of a plan with so many, dispatches of the plan in each call, number of plans.
+# Rows of the input, seconds of a dispatch by the number of dispatches, dispatches in each call, number of plans.
 SLOW_DISPATCHES = {
     # The time of compiling counts for nothing. The next call lasts 0.8 s; each of four parts lasts 0.2 s.
     "evenly": (20_000, lambda count: 0.8 / count, [1, 4, 4, 4], 2),
@@ -204,12 +204,12 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime import schedule
 from tests.support.kompute_seam import Seam
 kp = Seam().install()
-# Hundreds of dispatches, each a submission.
+# The operator has hundreds of dispatches, each in a submission.
 schedule.SUBMISSION_SECONDS = 0
 device = Device(index, limits=Limits(segment_bytes=256, group_size=32, group_count=3, partial_bytes=512))
 y = np.random.default_rng(0).permutation(20_000).astype(np.float32)
 count = 0
-signal.signal(signal.SIGINT, signal.default_int_handler)  # the shells of some CI have their children ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # children of the shells of some CI ignore SIGINT
 def interrupt():
     global count
     count += 1
@@ -232,8 +232,8 @@ def test_ctrl_c_is_heard_between_submissions_and_leaves_the_device_usable(driver
     assert run(PRELUDE + INTERRUPTED, driver) == ["interrupted after 5 of more than 20", "True"]
 
 
-# Ctrl-C at any line of dmlgpu that a call runs. Python handles signals when it enters a function, and after a function
-# of C returns; it drops errors of finalizers.
+# Ctrl-C comes at any line of dmlgpu that a call runs. Python handles signals when it enters a function and after a
+# function of C returns; it drops errors of finalizers.
 ANYWHERE = """
 import _thread
 from pathlib import Path
@@ -246,7 +246,7 @@ desc = ArgmaxOperatorDesc(TensorDesc.of(y), TensorDesc(DataType.UINT32, (1, 1)),
 operator, tensor = device.compile(desc), device.tensor(y)
 
 class Signal(int):
-    # An attribute, no call: after a call Python handles signals, but not always at the traced line.
+    # An attribute is no call: after a call Python handles signals, but not always at the traced line.
     sent = property(_thread.interrupt_main)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -438,7 +438,7 @@ for driver in chosen.driver, "NVIDIA 580.159.04":
     opened = libraries()
     device.close()
     kept = libraries()
-    # Flushed, or the fork would write it again.
+    # Without the flush, the fork would write the line again.
     print(opened - unused != set(), opened - kept == set(), flush=True)
 child = os.fork()
 if child == 0:
@@ -455,7 +455,7 @@ def test_the_driver_of_nvidia_stays_loaded(driver):
     assert child.startswith("DeviceError: process ")
 
 
-# Another thread is in the middle of vkCreateInstance, or of opening a device, and drivers hold their locks.
+# Another thread creates an instance or opens a device, and drivers hold their locks.
 FORK_WHILE_LOOKING = """
 import dmlgpu_kp, vulkan
 inside, done = threading.Event(), threading.Event()
@@ -488,7 +488,7 @@ print(status, os.waitpid(child, 0)[1], flush=True)
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("what", ["look", "open"])
-def test_fork_while_another_thread_looks_for_devices(driver, what):
+def test_a_fork_while_a_thread_looks_for_devices_gets_a_device_error(driver, what):
     errors, result, statuses = run(f"{PRELUDE}\nwhat = {what!r}\n{FORK_WHILE_LOOKING}", driver)
     assert (errors, result, statuses) == ("DeviceError:  DeviceError: ", RESULT, "0 0")
 
@@ -522,7 +522,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.every_driver
-def test_multiprocessing_and_concurrent_futures(driver, tmp_path):
+def test_spawned_processes_compute_and_forked_ones_get_a_device_error(driver, tmp_path):
     (tmp_path / "program.py").write_text(PRELUDE + PROCESSES)
     start = f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[0] = {str(tmp_path / 'program.py')!r}"
     first, *pools, last = run(f"{start}; runpy.run_path(sys.argv[0], run_name='__main__')", driver)
@@ -579,7 +579,7 @@ print(any(thread.is_alive() for thread in threads), calls > 8)
 
 
 @pytest.mark.every_driver
-def test_threads_with_mixed_operators(driver):
+def test_threads_with_mixed_operators_share_a_device(driver):
     """An error in a thread is written to stderr, and fails the test."""
     program = f"import sys; sys.argv.append('{THREAD_SECONDS}')\n" + PRELUDE + THREADS
     assert run(program, driver, THREAD_SECONDS + 150) == ["False True"]
@@ -626,7 +626,7 @@ print("well")
 
 
 @pytest.mark.every_driver
-def test_garbage_collection_in_any_order(driver):
+def test_garbage_may_be_collected_in_any_order(driver):
     assert run(PRELUDE + ANY_ORDER, driver) == ["well"]
 
 
@@ -642,7 +642,7 @@ class Calling:
 
 
 def test_no_device_is_closed_in_the_middle_of_its_own_call(driver, monkeypatch):
-    """As a signal handler or a finalizer may do anywhere."""
+    """A signal handler or a finalizer may try it anywhere."""
     error = f"^{re.escape(f'device {driver.name} cannot be closed during a call')}$"
     with Device(driver.index) as device:
         operator = device.compile(ARGMAX)
@@ -657,7 +657,7 @@ def test_no_device_is_closed_in_the_middle_of_its_own_call(driver, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [ValueError, MemoryError, KeyboardInterrupt, SystemExit])
-def test_exceptions_in_a_call(driver, error):
+def test_exceptions_in_a_call_leave_nothing_behind(driver, error):
     def fail():
         raise error("of the caller")
 

@@ -1,4 +1,4 @@
-"""Which build of Kompute dmlgpu uses, both builds in one process, and the wheel of dmlgpu-kp."""
+"""dmlgpu chooses a build of Kompute; both builds work in one process; the wheel of dmlgpu-kp is complete."""
 
 import ast
 import ctypes
@@ -32,7 +32,7 @@ COMPLETE = "\n".join(
 
 @pytest.fixture
 def install(monkeypatch, tmp_path):
-    """Installs a module named kp, of a package of some version, and chooses it by DMLGPU_KOMPUTE."""
+    """Installs a module kp with a version of its package, and chooses it by DMLGPU_KOMPUTE."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "kp", raising=False)
     monkeypatch.setenv("DMLGPU_KOMPUTE", "kp")
@@ -64,7 +64,7 @@ def test_other_packages_are_refused(monkeypatch):
         kompute_module.kompute()
 
 
-def test_the_right_kp(install):
+def test_the_right_kp_is_accepted(install):
     install(COMPLETE, "0.9.0")
     kp = kompute_module.kompute()
     assert (kp.__name__, kompute_module.package_of(kp)) == ("kp", "kp")
@@ -148,11 +148,11 @@ for manager in managers:
 
 
 @pytest.mark.parametrize("order", [("kp", "dmlgpu_kp"), ("dmlgpu_kp", "kp")], ids=lambda order: order[0])
-def test_both_in_one_process(beside, order):
+def test_both_builds_compute_in_one_process(beside, order):
     assert output_of(BOTH, *order, environment=beside).splitlines() == [f"{name} device" for name in order]
 
 
-def test_the_original_kp(beside, driver):
+def test_the_original_kp_passes_the_checks_of_doctor(beside, driver):
     program = """
 import sys
 from dmlgpu.runtime import kompute_module
@@ -169,7 +169,7 @@ def recipe(monkeypatch):
     return importlib.import_module("recipe")
 
 
-def test_one_version():
+def test_all_files_agree_on_the_version_of_kompute():
     text = (ROOT / ".ci/kp/setup.py").read_text()
     assert 'KOMPUTE = "0.9.0"' in text
     assert 'VERSION = f"{KOMPUTE}.post9"' in text
@@ -216,7 +216,7 @@ def test_headers_of_a_python_come_from_the_right_archive(recipe, monkeypatch, tm
         recipe.headers_of_sources("3.98")
 
 
-def test_one_pyconfig_for_all_pythons():
+def test_one_pyconfig_fits_this_python():
     text = (ROOT / ".ci/kp/pyconfig.h").read_text()
     text = re.sub(r"#ifdef _WIN32.*?#else", "", text, flags=re.DOTALL)
     ours = {name: int(value) for name, value in re.findall(r"#define (\w+) (\d+)", text)}

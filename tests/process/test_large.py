@@ -1,4 +1,4 @@
-"""Large arrays: gradients that were wrong once, and the short form of `python -m tests.large`."""
+"""Large arrays equal the oracle: gradients that were wrong once, and the short form of `python -m tests.large`."""
 
 import dataclasses
 import itertools
@@ -13,7 +13,7 @@ from tests import large
 # Lavapipe ended long loops of these gradients early; test_loops.py counts the iterations of larger arrays.
 
 
-def test_a_gradient_with_gaps_between_indices(device):
+def test_gradients_skip_gaps_between_indices(device):
     sizes = (2, 3, 1400, 900)
     x = np.arange(1, 1 + np.prod(sizes), dtype=np.float32).reshape(sizes)
     indices = np.zeros((2, 3, 1401, 907), np.uint32)[:, :, :1400, :900]
@@ -32,7 +32,7 @@ def test_a_gradient_with_gaps_between_indices(device):
         *(((1, 1, 2000, 1, 15), 450, np.float16, cores) for cores in (1, 7)),
     ],
 )
-def test_gradients_of_windows_along_depth(driver, sizes, window, dtype, cores):
+def test_gradients_of_windows_along_depth_keep_their_sum(driver, sizes, window, dtype, cores):
     """All gradients are 1, so their sum stays the same."""
     limits = device_limits(driver)
     limits = dataclasses.replace(limits, group_count=4 * cores) if cores else limits

@@ -35,7 +35,7 @@ def test_nothing_is_logged_by_default(environment, driver, variables):
     assert logged(environment, driver, **variables) == []
 
 
-def test_info_tells_the_device_and_the_operators(environment, driver):
+def test_info_logs_the_device_and_the_operators(environment, driver):
     device, operator = logged(environment, driver, DMLGPU_LOG="info")
     assert re.fullmatch(r"dmlgpu INFO \d+ ms: device .*", device)
     text = f"device {driver.index}, {driver.name}, driver {driver.driver} (DMLGPU_DEVICE: '{driver.index}')"
@@ -43,7 +43,7 @@ def test_info_tells_the_device_and_the_operators(environment, driver):
     assert operator.endswith(f": planned: {PLANNED}")
 
 
-def test_debug_tells_the_calls(environment, driver):
+def test_debug_logs_the_calls(environment, driver):
     lines = logged(environment, driver, DMLGPU_LOG=" Debug ")
     texts = [re.sub(r"^dmlgpu (INFO|DEBUG) \d+ ms: ", r"\1 ", line) for line in lines]
     assert texts[1] == f"INFO planned: {PLANNED}"
@@ -63,7 +63,7 @@ def test_the_logging_of_a_program_receives_everything(driver, caplog):
     assert messages[-1].startswith("verified in ")
 
 
-def test_the_log_says_that_a_device_is_the_best(caplog):
+def test_the_log_names_the_reason_for_the_device(caplog):
     with caplog.at_level(logging.INFO, "dmlgpu"), dmlgpu.Device():
         pass
     assert "(the best there is)" in caplog.text

@@ -1,4 +1,4 @@
-"""Calls of Vulkan that a driver refuses: dmlgpu raises an error and frees everything, and the device still works.
+"""If a driver refuses a call of Vulkan, dmlgpu raises an error and frees everything, and the device still works.
 
 A library between Kompute and the loader refuses the calls, on any driver.
 """
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.processes import output_of
 
-# Built by the set-up.
+# The set-up builds it.
 SHIM = Path(sys.prefix) / "tests/refusals.so"
 
 PRELUDE = """
@@ -34,7 +34,7 @@ def refused(function, result, after=0, once=False):
     del os.environ["REFUSE"]
     os.environ.pop("REFUSE_ONCE", None)
 
-# Two passes, with partials between them.
+# The operator has two passes, with partials between them.
 x = np.zeros((1, 1 << 18), np.float32)
 x[0, 70_000] = 1
 desc = dmlgpu.ArgmaxOperatorDesc(dmlgpu.TensorDesc.of(x), dmlgpu.TensorDesc(dmlgpu.DataType.UINT32, (1, 1)), (1,))
@@ -55,7 +55,7 @@ def run(program: str, driver, memory: str = "unified", **variables: str) -> list
 
 # VkResult
 NOT_READY, HOST_MEMORY, DEVICE_MEMORY, INITIALIZATION, LOST, MAP, OBJECTS = 1, -1, -2, -3, -4, -5, -10
-# Functions and their errors: those that open a device, those of any submission, and those of pipelines.
+# Functions that open a device, functions of any submission, and functions of pipelines, with their errors.
 OPENING = {"vkCreateInstance": INITIALIZATION, "vkCreateDevice": INITIALIZATION}
 SUBMITTING = {
     "vkCreateBuffer": DEVICE_MEMORY,
@@ -85,7 +85,7 @@ def error_for(result: int) -> str:
 
 
 def check(lines: list[str], functions: dict[str, int], expected: str) -> Counter[str]:
-    """How often each function was refused: always with an error, nothing was leaked, and the next result was right."""
+    """Checks that refused calls raise errors and leak nothing, and that the next result is right. Counts refusals."""
     refusals = Counter()
     for line in lines:
         function, after, alive, next_result, result = line.split(maxsplit=4)
@@ -97,7 +97,7 @@ def check(lines: list[str], functions: dict[str, int], expected: str) -> Counter
     return refusals
 
 
-def test_a_device_that_cannot_be_opened(driver):
+def test_a_device_that_cannot_be_opened_is_an_error(driver):
     functions = OPENING | SUBMITTING
     program = f"""
 for function, error in {functions}.items():
@@ -111,7 +111,7 @@ for function, error in {functions}.items():
 
 
 @pytest.mark.parametrize("memory", ["unified", "staged"])
-def test_every_nth_call_of_each_function_refused(driver, memory):
+def test_a_refused_call_of_any_function_is_an_error_that_leaks_nothing(driver, memory):
     functions = SUBMITTING | PIPELINES
     program = f"""
 for function, error in {functions}.items():
@@ -204,7 +204,7 @@ print(alive.value, looked.value > 0)
     assert lines == ["[[70000]]", "[[70000]]", f"0 {discrete}"]
 
 
-def test_a_device_that_is_lost(driver):
+def test_a_lost_device_is_an_error_that_leaks_nothing(driver):
     program = f"""
 with opened_as(driver, **changes) as device:
     operator = device.compile(desc)

@@ -1,4 +1,4 @@
-"""What the code never does, what the set-up installs, and what wheels contain."""
+"""Code runs no data, the set-up installs pinned packages, and wheels contain all licences."""
 
 import ast
 import importlib
@@ -62,9 +62,9 @@ def forbidden(source: str) -> Iterator[str]:
                 yield node.arg
 
 
-def test_no_pickle_no_eval_no_shell():
+def test_no_code_runs_pickles_texts_or_shells():
     for path in SOURCES:
-        # This file runs the programs that `python -m dmlgpu.testing` prints, in a separate process.
+        # child.py runs the programs that `python -m dmlgpu.testing` prints, in a separate process.
         allowed = ["exec", "eval", "eval"] if path.match("dmlgpu/testing/child.py") else []
         assert list(forbidden(path.read_text(encoding="utf-8"))) == allowed, path
 
@@ -93,7 +93,7 @@ def test_scripts_stop_and_run_nothing_that_was_read(path):
 
 
 def requirements(text: str) -> dict[str, str]:
-    """Packages, and their required versions."""
+    """Packages with the versions that a text requires."""
     packages = re.findall(r"^([\w.-]+)(?:\[.*?\])? *([^\s;]*)", text, re.MULTILINE)
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in packages}
 
@@ -135,7 +135,7 @@ def test_what_builds_kompute_is_pinned_by_hashes():
     downloads = re.findall(r'"pip", (.*)', (ROOT / ".ci/kp/recipe.py").read_text())
     assert len(downloads) == 2
     assert all("--require-hashes" in line or "*options" in line for line in downloads)
-    # The source distribution requires the same.
+    # The source distribution requires the same version.
     (wanted,) = re.findall(r"^pybind11==[\d.]+", (ROOT / ".ci/kp/tools.txt").read_text(), re.MULTILINE)
     assert f'"{wanted}"' in (ROOT / ".ci/kp/pyproject.toml").read_text()
 

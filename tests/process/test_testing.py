@@ -1,4 +1,4 @@
-"""`python -m dmlgpu.testing` with libraries that are wrong on purpose, crash, hang or misbehave; its arguments."""
+"""`python -m dmlgpu.testing` finds libraries that are wrong, crash, hang or misbehave, and checks its arguments."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ X = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
 
 @pytest.fixture
 def written(tmp_path):
-    """Writes a library; its path."""
+    """Writes a library; returns its path."""
 
     def write(text):
         path = tmp_path / "library.py"
@@ -45,7 +45,7 @@ def written(tmp_path):
 
 @pytest.fixture
 def results_of(written, capsys):
-    """Runs cases with a library, or one of this text: the exit code, the results by case, and the differences."""
+    """Runs cases with a library or its text; returns the exit code, the results by case, and the differences."""
 
     def run(library, cases):
         code = command.main([written(library) if "\n" in library else library, "-k", cases, "--json"])
@@ -63,7 +63,7 @@ def wrong(function, expression, promises=()):
 LAST_INDEX = "x.shape[AXIS] - 1 - np.flip(x, AXIS).argmax(AXIS)"
 
 
-def test_the_last_of_equal_elements(results_of):
+def test_the_last_of_equal_elements_is_a_tie(results_of):
     code, cases, differences = results_of(wrong("argmax", LAST_INDEX), "argmax /")
     assert code == 0  # its documents promise nothing
     for case in cases.values():
@@ -87,7 +87,7 @@ def test_a_promise_makes_a_difference_wrong(results_of):
     assert difference["document"] == "README: the first"
 
 
-def test_a_lost_sign_of_zero(results_of):
+def test_a_lost_sign_of_zero_is_wrong(results_of):
     code, cases, differences = results_of(wrong("max", "x.max(AXIS) + x.dtype.type(0)"), "max-")
     assert code == 1
     lost = {name for name, case in cases.items() if case["outcome"] != "same"}
@@ -107,7 +107,7 @@ def test_a_crash_is_a_result_and_the_next_child_continues(results_of):
     assert outcomes == {"argmax-of-columns": "crashed", "argmax-of-rows": "same"}
 
 
-def test_a_library_that_hangs(written, capsys):
+def test_a_library_that_hangs_is_stopped(written, capsys):
     assert command.main([written(wrong("argmax", "time.sleep(1000)")), "-k", "argmax-of-rows", "--seconds", "0.5"]) == 1
     output = capsys.readouterr().out
     assert "wrong, crashed, 1 case (argmax-of-rows)" in output
@@ -133,7 +133,7 @@ RIGHT = [2, 2, 1]
         ("(os.closerange(0, 100), os._exit(5))", "crashed: exited with 5"),
     ],
 )
-def test_what_a_library_may_do(shared, expression, expected):
+def test_a_library_may_print_fork_and_crash(shared, expression, expected):
     def outcome():
         try:
             return shared.run(expression, {"x": X})[0].tolist()
@@ -172,7 +172,7 @@ def test_arrays_have_their_strides(shared):
         ("x.argmax(AXIS) - 9", "-7 instead of 2 at (0, 0)"),
     ],
 )
-def test_results_of_another_form(shared, expression, text):
+def test_results_of_another_form_differ(shared, expression, text):
     trial = trial_of("argmax-of-rows")
     results = shared.run(expression.replace("AXIS", "1"), trial.inputs)
     assert judge(trial, results, library_of("numpy")) == ("value", text, False)
@@ -209,12 +209,12 @@ def test_only_overflowing_sums_of_integers_are_open():
     ],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_reductions_of_floats(name, function, word):
+def test_wrong_reductions_of_floats_differ_by_kind(name, function, word):
     trial = trial_of(name)
     assert word_of(trial, function(trial.inputs["x"])) == word
 
 
-def test_nan_in_another_row():
+def test_nan_in_another_row_is_no_excuse():
     trial = trial_of("argmax-special-float32-increasing")
     x, moved = trial.inputs["x"].copy(), trial.expected[0].copy()
     x[0] = range(9)
@@ -223,7 +223,7 @@ def test_nan_in_another_row():
     assert word_of(replace(trial, make=lambda: {"x": x}), moved) == "value"
 
 
-def test_indices_of_pooling():
+def test_indices_of_equal_elements_of_a_window_are_ties():
     trial = trial_of("pool-least-int8")
     values, indices = trial.expected
     moved = indices.copy()
@@ -267,14 +267,14 @@ class Places(Library):
 
 
 @pytest.mark.parametrize(("step", "outcome"), [(1, "same"), (-1, "value")])
-def test_elements_at_indices(step, outcome, results_of):
+def test_the_last_of_repeated_places_wins(step, outcome, results_of):
     code, cases, _ = results_of(PLACES.format(step=step), "unpooled-")
     assert code == 0  # no document says which of several wins
     expected = {"unpooled-planes": "same", "unpooled-repeated": outcome, "unpooled-beyond": "refused"}
     assert expected.items() <= {name: case["outcome"] for name, case in cases.items()}.items()
 
 
-def test_regions(results_of):
+def test_a_reproducer_has_one_region(results_of):
     _, cases, [difference] = results_of(PLACES.format(step=1), "roi-row-float32")
     assert cases["roi-row-float32"]["outcome"] == "value"
     *_, x, rois, output = difference["reproducer"].splitlines()
@@ -283,7 +283,7 @@ def test_regions(results_of):
     assert len(x) < len(f"x = np.array([[{np.arange(1.0, 37).reshape(6, 6).tolist()}]], np.float32)")
 
 
-def test_quantized_elements(results_of):
+def test_a_step_of_quantized_elements_is_rounding(results_of):
     assert results_of(PLACES.format(step=1), "quantized-both")[1]["quantized-both"]["text"].startswith("a result of")
     trial = trial_of("quantized-both")
     assert all(trial.inputs[name].shape == () for name in ("x_scale", "x_zero_point", "y_scale", "y_zero_point"))
@@ -291,7 +291,7 @@ def test_quantized_elements(results_of):
     assert words == ["same", "rounding", "value"]
 
 
-def test_a_reproducer_of_a_view_and_of_special_values():
+def test_reproducers_keep_views_and_special_values():
     numpy = library_of("numpy")
     assert any("as_strided(np.array(" in line for line in lines(trial_of("reduce-max-sample-4"), numpy))
     plain = replace(trial_of("argmax-of-rows"), make=lambda: {"x": np.array([[np.nan, np.inf, 1]], np.float32)})
@@ -304,7 +304,7 @@ def test_a_reproducer_of_a_view_and_of_special_values():
         assert output == "print(np.argmax(x, axis=1))"
 
 
-def test_numpy(capsys):
+def test_numpy_is_right_about_argmax(capsys):
     assert command.main(["numpy", "-k", "argmax-of"]) == 0
     output = capsys.readouterr().out
     assert output.startswith(f"numpy {np.__version__}, Python 3.")
@@ -317,8 +317,8 @@ def test_numpy(capsys):
     ("library", "cases", "count"),
     [("numpy", "cumulative-", 12), ("cupy", "argmax-of", 4), ("array-api:numpy", "argmax-of", 4)],
 )
-def test_libraries_with_the_functions_of_numpy(library, cases, count, results_of, tmp_path, monkeypatch):
-    """A module with the name of CuPy stands for it, as there is no GPU."""
+def test_libraries_with_the_functions_of_numpy_are_right(library, cases, count, results_of, tmp_path, monkeypatch):
+    """A module with the name of CuPy replaces it, because there is no GPU."""
     (tmp_path / "cupy.py").write_text("from numpy import *\nfrom numpy import asarray as asnumpy\n__version__ = 'fake'")
     monkeypatch.syspath_prepend(tmp_path)
     code, results, _ = results_of(library, cases)
@@ -346,7 +346,7 @@ def test_vulkan_is_verify(monkeypatch, capsys):
         ("missing.py", "missing.py: FileNotFoundError"),
     ],
 )
-def test_arguments_that_are_not_allowed(library, error, capsys):
+def test_unknown_libraries_and_cases_are_refused(library, error, capsys):
     assert command.main([library, "-k", "no such case"]) == 2
     assert error in capsys.readouterr().err
 
@@ -374,12 +374,12 @@ IMPORT = "from dmlgpu.testing.libraries import Library as L\n"
         (f"{IMPORT}class A(L):\n def reduce(self): 0", "A, of argmax-of-"),
     ],
 )
-def test_files_that_are_no_library(content, error, written, capsys):
+def test_files_that_are_no_library_are_refused(content, error, written, capsys):
     assert command.main([written(content), "-k", "argmax-of"]) == 2
     assert error in capsys.readouterr().err
 
 
-def test_a_reader_that_closes_the_pipe():
+def test_a_reader_that_closes_the_pipe_ends_the_command_with_141():
     words = [sys.executable, "-m", "dmlgpu.testing", "numpy", "-k", "argmax-of-rows"]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()

@@ -1,4 +1,4 @@
-"""Other threads of Python while a thread waits for a device: they run, and nothing that they do crashes or hangs."""
+"""While a thread waits for a device, other threads run, and nothing that they do crashes or hangs."""
 
 import pytest
 
@@ -43,14 +43,14 @@ def beat():
 threading.Thread(target=beat, daemon=True).start()
 for _ in range(20):
     reduce(big)
-# Beats in the longest calls, without the first and the last millisecond.
+# Count beats in the longest calls, without the first and the last millisecond.
 spans.sort(key=lambda span: span[0] - span[1])
 inner = [sum(begin + 0.001 < at < end - 0.001 for at in list(beats)) for begin, end in spans[:10]]
 print(sorted(inner)[5] > 0)
 """
 
 
-def test_other_threads_run(driver):
+def test_other_threads_run_during_a_call(driver):
     assert run(BUSY + HEARTBEAT, driver) == [RESULT, "True"]
 
 
@@ -92,6 +92,6 @@ raise SystemExit(0)
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("what", WHILE_ANOTHER_CALLS)
-def test_while_another_thread_calls(driver, what):
+def test_another_thread_in_a_call_disturbs_nothing(driver, what):
     program = f"{BUSY}\nthread.start()\ninside.wait()\n{WHILE_ANOTHER_CALLS[what]}"
     assert run(program, driver) == [RESULT, "True"]
