@@ -15,6 +15,7 @@ import dmlgpu
 from dmlgpu.descriptors.operator import SELECTED_TYPES
 from dmlgpu.registry import OPERATORS
 from dmlgpu.runtime import kompute_module, spirv
+from dmlgpu.testing.cases import CASES, Case, samples
 from dmlgpu.tools import doctor
 from dmlgpu.tools.cli import main
 from dmlgpu.tools.doctor import BROKEN, ODD, OK, Finding, Report
@@ -166,23 +167,20 @@ vulkan.vkCreateInstance = crash
 """
 
 
-@pytest.mark.parametrize(
-    ("end", "text"),
-    [
-        ("os.abort()", "the process ended with signal 6 (Aborted): noise; "),
-        ("time.sleep(600)", "the process did not end within 10 s; "),
-    ],
-)
-def test_a_driver_that_ends_the_process_or_hangs_is_broken(monkeypatch, children, end, text):
-    if "sleep" in end:
-        monkeypatch.setattr(doctor, "_TIMEOUT", 10.0)
+def test_a_driver_that_ends_the_process_is_named(monkeypatch, children):
     set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
-    children(CRASH.format(end))
-    broken = of([*doctor._loader()], BROKEN)
+    children(CRASH.format("os.abort()"))
+    text = of([*doctor._loader()], BROKEN)["loader"]
+    assert text.startswith("the process ended with signal 6 (Aborted): noise; Searching for ICD drivers named ")
     # The manifest may name the folder, too.
     library = json.loads(DRIVERS["lavapipe"].read_text())["ICD"]["library_path"]
-    assert broken["loader"].startswith(f"{text}Searching for ICD drivers named ")
-    assert os.path.basename(broken["loader"].split()[-1]) == os.path.basename(library)
+    assert os.path.basename(text.split()[-1]) == os.path.basename(library)
+
+
+def test_a_driver_that_hangs_is_broken(monkeypatch, children):
+    monkeypatch.setattr(doctor, "_TIMEOUT", 1.0)
+    children(CRASH.format("time.sleep(600)"))
+    assert of([*doctor._loader()], BROKEN)["loader"].startswith("the process did not end within 1 s")
 
 
 def test_layers_that_check_calls_are_odd(monkeypatch):
@@ -199,39 +197,45 @@ def test_layers_that_check_calls_are_odd(monkeypatch):
 
 # The checks of a device
 
-# What `Case.verify` returns, and the text of the finding.
-CHECKS = {
-    "dmlgpu.VerificationError('y differs') if calls == 3 else None": "after 2 exact cases, REDUCE ARGMAX: y differs",
-    "os.abort()": r"the process ended with signal 6 \(Aborted\)",
-    "os.write(2, b'why') and os._exit(3)": "the process ended with exit code 3: why",
-    "os._exit(0)": "the process printed no answer",
-    "1 / 0": "ZeroDivisionError: division by zero",
-    "atexit.register(os._exit, 5) and None": "the process ended with exit code 5",
-    "noise() if calls == 1 else None": "loader, layers or driver print 1000000 lines, first 'noise'",
+# What a process computes, and what `_ask` returns: its result, its problem, and the output of drivers.
+ANSWERS = {
+    "os.write(2, b'why') and os._exit(3)": (None, "the process ended with exit code 3: why", "why"),
+    "os._exit(0)": (None, "the process printed no answer", ""),
+    "1 / 0": (None, "ZeroDivisionError: division by zero", ""),
+    "os.write(1, 100_000 * b'noise')": (500_000, "", 100_000 * "noise"),
+    # A log would look like output of drivers.
+    "os.environ['DMLGPU_LOG']": ("", "", ""),
 }
-PROGRAM = """
-import atexit, os, sys
-import dmlgpu
-from dmlgpu.testing import cases
-# Few cases save time.
-cases.samples.__defaults__ = (cases.OPERATORS[:3],)
-calls = 0
-def noise():
-    print(1_000_000 * "noise\\n", flush=True)
-def run(self, device):
-    global calls
-    calls += 1
-    return {}
-cases.Case.verify = run
-"""
 
 
-@pytest.mark.parametrize("answer", CHECKS)
-def test_checks_that_go_wrong_are_findings(monkeypatch, children, answer):
-    set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
-    children(PROGRAM.format(answer))
-    findings = of([*doctor._device(info(0, "A"))], ODD if "noise" in answer else BROKEN)
-    assert re.fullmatch(CHECKS[answer], findings["device 0 results"])
+@pytest.mark.parametrize("result", ANSWERS)
+def test_a_process_has_a_result_or_a_problem(monkeypatch, children, result):
+    monkeypatch.setenv("DMLGPU_LOG", "debug")
+    program = f"k.kompute = int; k.package_of = lambda _: {result}"
+    children(f"import os; from dmlgpu.runtime import kompute_module as k; {program}")
+    assert doctor._ask("kompute") == ANSWERS[result]
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "text"),
+    [
+        (([2, "REDUCE: y differs"], "", ""), BROKEN, "after 2 exact cases, REDUCE: y differs"),
+        ((None, "the process printed no answer", ""), BROKEN, "the process printed no answer"),
+        (([3, ""], "the process ended with exit code 5", ""), BROKEN, "the process ended with exit code 5"),
+        (([3, ""], "", 1000 * "noise\n"), ODD, "loader, layers or driver print 1000 lines, first 'noise'"),
+    ],
+    ids=["differs", "no answer", "ends", "noise"],
+)
+def test_checks_that_go_wrong_are_findings(monkeypatch, answer, state, text):
+    monkeypatch.setattr(doctor, "_ask", lambda *_: answer)
+    assert of([*doctor._device(info(0, "A"))], state)["device 0 results"] == text
+
+
+def test_checks_stop_at_the_first_difference(monkeypatch, driver):
+    results = iter([None, None, dmlgpu.VerificationError("y differs")])
+    monkeypatch.setattr(Case, "verify", lambda *_: next(results))
+    monkeypatch.setattr(doctor, "_cases", lambda: CASES[:9])
+    assert doctor._check(str(driver.index)) == (2, f"{CASES[2].operator}: y differs")
 
 
 def test_a_process_that_ends_badly_after_its_answer_is_broken(children):
@@ -241,18 +245,13 @@ def test_a_process_that_ends_badly_after_its_answer_is_broken(children):
     assert of(together, BROKEN) == {"devices": "the process ended with signal 6 (Aborted)"}
 
 
-def test_a_log_is_no_output_of_a_driver(monkeypatch, children):
-    monkeypatch.setenv("DMLGPU_LOG", "debug")
-    set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
-    children("from dmlgpu.testing import cases; cases.samples.__defaults__ = (cases.OPERATORS[:1],)")
-    assert doctor._ask("check", 0) == ([1, ""], "", "")
-
-
-def test_checks_have_every_operator_and_type():
+def test_checks_have_every_operator_and_type(monkeypatch):
+    made = samples()
+    monkeypatch.setattr("dmlgpu.testing.cases.samples", lambda: made)
     cases = doctor._cases()
     assert Counter(case.operator for case in cases) == {operator.name: 1 for operator in OPERATORS}
     assert {case.desc.inputs[0].data_type for case in cases} == set(SELECTED_TYPES)
-    assert list(map(repr, cases)) == list(map(repr, doctor._cases()))
+    assert cases == doctor._cases()
 
 
 @pytest.mark.parametrize(("version", "is_old"), [("22.3.6", True), ("24.3.1", True), ("25.0.7-2", False)])
