@@ -54,7 +54,7 @@ def test_kp_is_imported_only_if_it_is_chosen(install, monkeypatch, wanted):
     monkeypatch.setenv("DMLGPU_KOMPUTE", wanted)
     assert kompute_module.kompute().__name__ == kompute_module.kompute().__name__ == "dmlgpu_kp"
     monkeypatch.setitem(sys.modules, "dmlgpu_kp", None)
-    with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp .* Install dmlgpu-kp 0\.9\.0\.post9 as in docs"):
+    with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp is not installed"):
         kompute_module.kompute()
 
 
@@ -80,7 +80,7 @@ MISSING = [*kompute_module.NAMES, *(f"{name}.{part}" for name, parts in kompute_
     [
         # Another version is not imported.
         ("raise SystemExit('imported')", "0.8.1", r"is version 0\.8\.1$"),
-        ("raise SystemExit('imported')", "0.9.0.post9", r"is version 0\.9\.0\.post9$"),
+        ("raise SystemExit('imported')", "0.9.0.post8", r"is version 0\.9\.0\.post8$"),
         ("raise SystemExit('imported')", None, "is not installed$"),
         *((f"{COMPLETE}\ndel {name}", "0.9.0", "lacks some of the names of that version$") for name in MISSING),
         ("raise ImportError('libvulkan.so.1')", "0.9.0", r"cannot be loaded: libvulkan\.so\.1$"),
@@ -173,10 +173,9 @@ def recipe(monkeypatch):
 
 
 def test_all_files_agree_on_the_version_of_kompute():
-    text = (ROOT / ".ci/kp/setup.py").read_text()
-    assert 'KOMPUTE = "0.9.0"' in text
-    assert 'VERSION = f"{KOMPUTE}.post9"' in text
-    assert (kompute_module.KP_VERSION, kompute_module.PACKAGE_VERSION) == ("0.9.0", "0.9.0.post9")
+    setup = (ROOT / ".ci/kp/setup.py").read_text()
+    kompute, package = re.findall(r'^(?:KOMPUTE|VERSION) = f?"(.*)"$', setup, re.MULTILINE)
+    assert (kompute, package.format(KOMPUTE=kompute)) == (kompute_module.KP_VERSION, kompute_module.PACKAGE_VERSION)
 
 
 def test_the_wheel_says_what_is_linked_in_and_has_its_licence():
