@@ -49,10 +49,10 @@ def slow_block(numbers):
 
 
 def falling(block_info=None):
-    """A chunk of 4,096 columns whose elements fall from row to row; the maximum is in the middle of chunk 77."""
+    """A chunk of 4,096 columns whose elements fall from row to row; the maximum is in the middle of chunk 37."""
     (begin, end), (_, columns) = block_info[None]["array-location"]
     block = np.empty((end - begin, columns), np.float32)
     block[:] = -np.arange(begin, end, dtype=np.float32)[:, None]
-    if begin == 77 * (end - begin):
+    if begin == 37 * (end - begin):
         block[(end - begin) // 2, 1234] = 5
     return block
