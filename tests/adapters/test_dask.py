@@ -1,4 +1,4 @@
-"""Dask arrays: whatever their chunks are, results are those of the whole array."""
+"""The results of a Dask array are those of the whole array, whatever its chunks are."""
 
 import math
 import os
@@ -62,19 +62,20 @@ def elements(dtype, shape, rng):
 
 
 def computed(*results):
-    """Arrays of Dask arrays, whose shapes and types, also those of blocks, are as declared."""
+    """Computes Dask arrays; shapes and types, also those of blocks, must be as declared."""
     arrays = dask.compute(*results)
     for lazy, array in zip(results, arrays, strict=True):
         assert isinstance(lazy, da.Array)
         assert (lazy.shape, lazy.dtype) == (np.shape(array), array.dtype)
         assert (lazy._meta.ndim, lazy._meta.dtype) == (lazy.ndim, lazy.dtype)
-        for block, sizes in zip(lazy.to_delayed().ravel(), np.ndindex(lazy.numblocks), strict=True):
-            assert np.shape(block.compute()) == tuple(c[i] for c, i in zip(lazy.chunks, sizes, strict=True))
+        blocks = dask.compute(*lazy.to_delayed().ravel())
+        for block, numbers in zip(blocks, np.ndindex(lazy.numblocks), strict=True):
+            assert np.shape(block) == tuple(sizes[i] for sizes, i in zip(lazy.chunks, numbers, strict=True))
     return arrays
 
 
 def check(function, x, d, *arguments, **options):
-    """A function of a Dask array has the results of the function of the whole array, bit for bit."""
+    """Checks that a function of a Dask array has the bits of the function of the whole array."""
     results, expected = (function(array, *arguments, **options) for array in (d, x))
     pairs = zip(results, expected, strict=True) if isinstance(expected, tuple) else [(results, expected)]
     for lazy, theirs in pairs:
