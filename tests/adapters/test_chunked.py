@@ -41,7 +41,7 @@ def x(create):
 
 
 @pytest.mark.parametrize(
-    ("chunk_bytes", "axes"), [(100, [0]), (5000, [None, 0, (0, 2)]), (40_000, [None, 0, (0, 2)]), (1 << 20, [None])]
+    ("chunk_bytes", "axes"), [(1000, [0]), (5000, [None, 0, (0, 2)]), (40_000, [None, 0, (0, 2)]), (1 << 20, [None])]
 )
 def test_reductions_of_a_file_are_those_of_the_array(x, chunk_bytes, axes):
     for axis in axes:

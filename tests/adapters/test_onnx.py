@@ -50,7 +50,7 @@ def test_pooling_is_that_of_onnx_runtime(driver, op_type):
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     pooled = refused = 0
-    for number in range(300):
+    for number in range(150):
         model, x = random_pool(op_type, number)
         session = onnxruntime.InferenceSession(model.SerializeToString(), options)
         ours = interop.onnx.prepare(model, f"VULKAN:{driver.index}")
@@ -70,5 +70,5 @@ def test_pooling_is_that_of_onnx_runtime(driver, op_type):
         for result, array in zip(results, expected, strict=True):
             assert result.shape == array.shape
             np.testing.assert_allclose(result, array, rtol=1e-5, err_msg=str((number, model.graph.node)))
-    assert pooled > 150
-    assert refused > 10
+    assert pooled > 75
+    assert refused > 5
