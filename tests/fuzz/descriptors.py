@@ -63,7 +63,7 @@ def strategy(make: Callable[..., T], *arguments: Any) -> st.SearchStrategy[T]:
 
 @dataclass(frozen=True, repr=False)
 class Data:
-    """A fill of cases.py with other random numbers."""
+    """A fill of fills.py with other random numbers."""
 
     fill: Fill
     seed: int
@@ -132,9 +132,9 @@ def reduction(choices: Choices, data_type: DataType, long: bool) -> Arguments:
     rank = choices.integer(1, 8)
     sizes = [choices.integer(1, LARGEST[rank - 1]) for _ in range(rank)]
     if long and rank < 4 and choices.chance(10):
-        # More elements than an invocation loads.
-        long = choices.integer(0, rank - 1)
-        sizes = [choices.integer(1000, 5000) if dim == long else min(size, 4) for dim, size in enumerate(sizes)]
+        # A dimension has more elements than an invocation loads.
+        longest = choices.integer(0, rank - 1)
+        sizes = [choices.integer(1000, 5000) if dim == longest else min(size, 4) for dim, size in enumerate(sizes)]
     axes = choices.order(rank)[: choices.integer(1, rank)]
     return tensor(choices, data_type, sizes), {"axes": axes}
 
