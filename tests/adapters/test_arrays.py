@@ -11,12 +11,8 @@ import dmlgpu
 from dmlgpu.interop import array_api
 from tests.support.errors import refuses
 
+pytestmark = pytest.mark.usefixtures("default_device")
 X = np.random.default_rng(5).integers(-50, 50, (3, 4, 5)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _on_the_driver(driver, monkeypatch):
-    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
 
 
 class OnGPU:

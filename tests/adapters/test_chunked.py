@@ -9,13 +9,9 @@ import dmlgpu
 from dmlgpu import chunked
 from tests.support.errors import refuses
 
+pytestmark = pytest.mark.usefixtures("default_device")
 X = np.random.default_rng(7).integers(0, 9, (30, 40, 22)).astype(np.float32)
 CHUNKS = (7, 16, 8)
-
-
-@pytest.fixture(autouse=True)
-def _on_the_driver(driver, monkeypatch):
-    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
 
 
 def zarr_array(path, shape, dtype):

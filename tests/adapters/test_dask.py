@@ -34,8 +34,7 @@ EXACT_SUMS = [ReduceFunction.SUM, ReduceFunction.L1, ReduceFunction.SUM_SQUARE, 
 
 
 @pytest.fixture(autouse=True)
-def _on_the_driver(driver, monkeypatch):
-    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+def _in_this_thread(default_device):
     with dask.config.set(scheduler="synchronous"):
         yield
 

@@ -1,5 +1,6 @@
 """Every worker of a cluster has a device, restarts with it, and holds no array that is larger than its memory."""
 
+import functools
 import os
 from dataclasses import replace
 
@@ -24,10 +25,13 @@ def infos():
     return [device_of(DRIVERS[name]) for name in ("lavapipe", "swiftshader")]
 
 
+cluster_of = functools.partial(LocalVulkanCluster, dashboard_address=":0")
+
+
 @pytest.fixture(scope="module")
 def cluster(infos):
     """Two workers, one on each driver."""
-    with LocalVulkanCluster([info.uuid for info in infos], dashboard_address=":0") as cluster:
+    with cluster_of([info.uuid for info in infos]) as cluster:
         yield cluster
 
 
@@ -171,7 +175,7 @@ def test_a_worker_that_is_killed_restarts_with_its_device(client, infos):
 
 def test_workers_share_devices_in_turn(infos):
     lavapipe, swiftshader = (info.uuid for info in infos)
-    with LocalVulkanCluster([infos[0].name, infos[1].index], n_workers=3, dashboard_address=":0") as cluster:
+    with cluster_of([infos[0].name, infos[1].index], n_workers=3) as cluster:
         assert devices_of(cluster) == [lavapipe, swiftshader, lavapipe]
         cluster.scale(1)
         cluster.scale(4)
@@ -184,7 +188,7 @@ def devices_of(cluster):
 
 def test_further_arguments_are_those_of_local_cluster(infos):
     more = {"resources": {"disk": 2}, "env": {"OTHER": "1"}, "memory_limit": GIB, "threads_per_worker": 2}
-    with LocalVulkanCluster([infos[0].index], dashboard_address=":0", **more) as cluster:
+    with cluster_of([infos[0].index], **more) as cluster:
         (worker,) = workers_of(cluster)
         assert worker["resources"] == {"vulkan": 1, "disk": 2}
         assert (worker["memory_limit"], worker["nthreads"]) == (GIB, 2)
@@ -199,10 +203,7 @@ def test_no_process_holds_an_array_of_4_gib(infos):
     assert x.nbytes == 4 * GIB
     expected = np.zeros(size)
     expected[1234] = row = 37 * size + size // 2
-    with (
-        LocalVulkanCluster([infos[0].uuid], n_workers=2, dashboard_address=":0") as cluster,
-        cluster.get_client() as client,
-    ):
+    with cluster_of([infos[0].uuid], n_workers=2) as cluster, cluster.get_client() as client:
         index, rows = dask.compute(dmlgpu.argmax(x), dmlgpu.argmax(x, 0))
         assert index == row * size + 1234
         np.testing.assert_array_equal(rows, expected)

@@ -19,9 +19,9 @@ def test_pages_have_examples():
     assert Counter(page for page, _, _ in EXAMPLES) == {page: 3 if "scaling" in page else 2 for page in ADAPTERS_PAGES}
 
 
+@pytest.mark.usefixtures("default_device")
 @pytest.mark.parametrize(("page", "line", "block"), EXAMPLES, ids=IDS)
-def test_an_example_runs(driver, monkeypatch, tmp_path, page, line, block):
-    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+def test_an_example_runs(tmp_path, page, line, block):
     if "__main__" in block:  # starts processes, which import it
         (tmp_path / "script.py").write_text(block)
         command = [sys.executable, tmp_path / "script.py"]
@@ -44,8 +44,8 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.usefixtures("default_device")
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_every_function_has_an_example(driver, monkeypatch, function):
-    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+def test_every_function_has_an_example(function):
     assert ">>>" in function.__doc__
     run_block(function.__module__, 1, inspect.getdoc(function))
