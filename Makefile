@@ -42,7 +42,7 @@ test: pytest ## set up, run the suite, then its tests of calls and batches under
 
 test-adapters: ## set up .venv-adapters with PyTorch, JAX and other large packages, and run the tests that need them
 	@sh .ci/setup .venv-adapters test .ci/adapters.txt
-	.venv-adapters/bin/python -m pytest $(ARGS) tests/adapters
+	.venv-adapters/bin/python -m pytest $(parallel) $(ARGS) tests/adapters
 	.venv-adapters/bin/python -m pytest $(ARGS) tests/process/test_benchmarks.py -k agrees
 
 # The first NumPy that has wheels for a Python: 2.0, or a later one.
