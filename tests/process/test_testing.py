@@ -69,22 +69,14 @@ def test_the_last_of_equal_elements_is_a_tie(results_of):
     for case in cases.values():
         assert (case["outcome"] == "same") <= (case["kinds"] != ["ties"]), case
         assert case["outcome"] == "same" or {"ties", "NaN"} & set(case["kinds"]), case
-    assert cases["first-of-equal-maxima"]["outcome"] == "tie"
-    assert cases["first-of-equal-maxima"]["text"] == "4 instead of 0 at (0,)"
-    tie = next(difference for difference in differences if difference["outcome"] == "tie")
-    assert not tie["wrong"]
-    assert "decision 20" in tie["rule"]
-    *_, statement, output = tie["reproducer"].splitlines()
-    assert statement.startswith("x = np.array([")
-    assert output.startswith("print(x.shape[0] - 1 - np.flip(x, 0).argmax(0))  # right: [0]")
+    (tie,) = (difference for difference in differences if difference["outcome"] == "tie")
+    assert (tie["wrong"], "decision 20" in tie["rule"]) == (False, True)
 
 
 def test_a_promise_makes_a_difference_wrong(results_of):
     library = wrong("argmax", LAST_INDEX, {("argmax", "tie"): "README: the first"})
     code, _, [difference] = results_of(library, "first-of-equal-maxima")
-    assert code == 1
-    assert difference["wrong"]
-    assert difference["document"] == "README: the first"
+    assert (code, difference["wrong"], difference["document"]) == (1, True, "README: the first")
 
 
 def test_a_lost_sign_of_zero_is_wrong(results_of):
@@ -109,9 +101,7 @@ def test_a_crash_is_a_result_and_the_next_child_continues(results_of):
 
 def test_a_library_that_hangs_is_stopped(written, capsys):
     assert command.main([written(wrong("argmax", "time.sleep(1000)")), "-k", "argmax-of-rows", "--seconds", "0.5"]) == 1
-    output = capsys.readouterr().out
-    assert "wrong, crashed, 1 case (argmax-of-rows)" in output
-    assert "no answer in 0.5 s" in output
+    assert "no answer in 0.5 s" in capsys.readouterr().out
 
 
 RIGHT = [2, 2, 1]
@@ -163,18 +153,18 @@ def test_arrays_have_their_strides(shared):
 @pytest.mark.parametrize(
     ("expression", "text"),
     [
-        ("x.argmax(AXIS)[:2]", "a result of (2,) instead of (3, 1)"),
-        ("x.argmax(AXIS) * 1.0", "indices of float64"),
+        ("x.argmax(1)[:2]", "a result of (2,) instead of (3, 1)"),
+        ("x.argmax(1) * 1.0", "indices of float64"),
         ("np.array([object()] * 3)", "indices of object"),
         ("None", "a result of () instead of (3, 1)"),
         ("(x, x)", "2 results instead of 1"),
-        ("x.argmax(AXIS) + 1", "3 instead of 2 at (0, 0)"),
-        ("x.argmax(AXIS) - 9", "-7 instead of 2 at (0, 0)"),
+        ("x.argmax(1) + 1", "3 instead of 2 at (0, 0)"),
+        ("x.argmax(1) - 9", "-7 instead of 2 at (0, 0)"),
     ],
 )
 def test_results_of_another_form_differ(shared, expression, text):
     trial = trial_of("argmax-of-rows")
-    results = shared.run(expression.replace("AXIS", "1"), trial.inputs)
+    results = shared.run(expression, trial.inputs)
     assert judge(trial, results, library_of("numpy")) == ("value", text, False)
 
 
