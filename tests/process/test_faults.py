@@ -521,7 +521,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.every_driver
 def test_spawned_processes_compute_and_forked_ones_get_a_device_error(driver, tmp_path):
     (tmp_path / "program.py").write_text(PRELUDE + PROCESSES)
     start = f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[0] = {str(tmp_path / 'program.py')!r}"
