@@ -1,46 +1,46 @@
-// The accumulator that a module is compiled for: build.py puts its name in. Kernels use nothing else of it:
+// The accumulator that a module is compiled for: build.py puts its name in. Kernels use of it
 //
-//   State                      the partial result of a set of elements
+//   State, identity()          the partial result of a set of elements; that of no elements, neutral in combine()
 //   Operand, operand_of(bits)  an element, prepared once for all outputs that it belongs to
 //   or_neutral(operand, is_element)        the operand; for padding one that changes no state
-//   empty_from(index)          the empty state for accumulate(), whose later elements have at least this index
 //   accumulate(state, operand, index)      adds an element to a state that began with empty_from(); indices ascend
-//   REPEATABLE                 whether accumulating an element again changes nothing
-//   identity()                 the neutral state of combine()
 //   state_of(operand, index)   the state of one element
 //   combine(a, b)              the state of the elements of both, in any order
-//   value_of(state, count), index_of(state)    the results; only an average uses `count`, as its divisor
-//   RELOAD_BITS(state, bits)   sets the bits of element index_of(state), for kernels that load them at the end
+//   value_of(state, count)     the value of the result; only an average uses `count`, as its divisor
+//   index_of(state)            its index, or a sum of integers of 8 or 16 bits, which has 32
 //   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words, which one dispatch writes and a later one reads
 //
-// Only the selection has two empty states. In a tie at the lowest key combine() compares indices, and that of identity()
-// never wins; accumulate() without LAST keeps the state, whose index must be an element's. If accumulate() compared
-// indices, Mesa 22.3 would take 5 to 16 % more time, and 25.0 half as much again for windows of 3 x 3.
+// The state of the selection, marked by HAS_INDEX, has the `bits` and the `index` of an element. The selection is also
+// REPEATABLE: accumulating an element again changes nothing. It has two functions more:
 //
-// Some accumulators have, for some kernels,
+//   empty_from(index)          the empty state for accumulate(), whose later elements have at least this index
+//   appended(a, b)             combine(a, b), if the elements of b come after those of a
 //
-//   HAS_COUNT                  whether a result needs the number of elements
-//   HAS_INDEX, appended(a, b)  the selection: it has indices; combine(a, b), if the elements of b come after those of a
-//   HAS_PAIRWISE_ADD, joined(a, b), combine_one(a, b)      sums: one operand for two; combine(a, b) of a state_of() b
-//   divided(operand, by)       sums: the operand divided by a count, for gradients
-//   HAS_VECTORS, accumulate_vector(state, vector, skipped, index)   sums and LOG_SUM_EXP: replaces that of rows.glsl
-//   HAS_SHIFT, greater(a, b), greatest_of(vector), prepare(state, greatest)     LOG_SUM_EXP: prepare() is called before
-//                              the elements of several loads are accumulated
+// In a tie at the lowest key combine() compares indices, and that of identity() never wins; accumulate() without LAST
+// keeps the state, whose index must be an element's. If accumulate() compared indices, Mesa 22.3 would take 5 to 16 %
+// more time, and 25.0 half as much again for windows of 3 x 3.
+//
+// Sums and LOG_SUM_EXP have more functions for some kernels: HAS_PAIRWISE_ADD (sum.glsl explains it), HAS_SHIFT
+// (logsumexp.glsl), HAS_VECTORS (rows.glsl).
 
 #include "accumulators/ACCUMULATOR.glsl"
 
-// A partial result, which a first pass writes for combine.comp: a state and, for an average, the number of elements of
-// the whole output.
-#ifndef HAS_COUNT
-#define HAS_COUNT false
+#ifndef HAS_INDEX
+const bool REPEATABLE = false;
+#define empty_from(index) identity()
 #endif
-const uint PARTIAL_WORDS = STATE_WORDS + uint(HAS_COUNT);
+#ifndef NEEDS_COUNT
+#define NEEDS_COUNT false
+#endif
 
+// A partial result, which a first pass writes for combine.comp: a state and, if value_of() needs it (NEEDS_COUNT), the
+// number of elements of the whole output.
+const uint PARTIAL_WORDS = STATE_WORDS + uint(NEEDS_COUNT);
 #ifndef STORE_PARTIAL
 #define STORE_PARTIAL(words, at, state, count) \
     { \
         STORE_STATE(words, at, state) \
-        if (HAS_COUNT) \
+        if (NEEDS_COUNT) \
             (words)[(at) + STATE_WORDS] = count; \
     }
 #endif

@@ -85,7 +85,7 @@ void main()
         uint begin = split * split_size;
         uint end = here ? begin + min(partial_count - begin, split_size) : begin;
         State state = of_all_threads(combined(i, begin, end));
-        uint count = HAS_COUNT ? source[partial_at(i, begin) + STATE_WORDS] : push.word;
+        uint count = NEEDS_COUNT ? source[partial_at(i, begin) + STATE_WORDS] : push.word;
         if (here && thread() == 0) {
             if (TO_PARTIALS)
                 STORE_PARTIAL(target, item * PARTIAL_WORDS + push.target_base, state, count)

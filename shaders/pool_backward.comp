@@ -32,7 +32,7 @@ void take(inout State state, uint window, uint address, uint number, uint count)
         return;
 #endif
 #ifdef SHARES
-    accumulate(state, divided(operand_of(LOAD(source, address + source_base)), count), window);
+    accumulate(state, share_of(operand_of(LOAD(source, address + source_base)), count), window);
 #else
 #ifndef OUTPUTS_ONLY
     if (window - push.maxima_first >= push.maxima_count)
@@ -88,7 +88,7 @@ Element after(Element element)
 // The sum of all windows' gradients for an element.
 State gathered(Element element)
 {
-    State state = identity();  // as empty_from(): this kernel has sums only
+    State state = identity();
     uvec3 begin = element.begin, end = element.end;
     uint first = element.plane * window_count.x, plane_address = element.plane * plane_stride;
     for (uint z = begin.x; z < end.x; ++z) {

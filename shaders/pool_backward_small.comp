@@ -135,7 +135,7 @@ void load_windows(uint d, bool covers, uint plane, uint z, uint y, uint column)
         * counted(y * STRIDE_HEIGHT, WINDOW_HEIGHT, 1, counted_begin.y, counted_end.y);
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
         bool is_window = has_window(row, c);
-        shares[c] = or_neutral(divided(gradient_of(row, c), is_window ? in_slab * in_row[c] : 1), is_window);
+        shares[c] = or_neutral(share_of(gradient_of(row, c), is_window ? in_slab * in_row[c] : 1), is_window);
     }
     [[unroll]] for (uint i = 0; i < SUMS; ++i)
         sums[LAST_ROW + i] = sum_of_row(d, i);

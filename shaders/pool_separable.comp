@@ -36,6 +36,9 @@
 // elements add nothing.
 
 #include "core/windows.glsl"
+#ifdef SHARES
+#include "core/shares.glsl"
+#endif
 
 // clang-format off: a table
 layout(constant_id = 10) const uint TILE = 1;             // windows that one invocation computes
@@ -280,7 +283,7 @@ void load(out State states[COLUMNS], Tile tile, int position, bool counts)
 #ifdef ROWS
     Operand operand = operand_of(LOAD(source, at));
 #ifdef SHARES
-    operand = divided(operand, tile.counts[0] * shares(inside * BASE_DILATION, 2));
+    operand = share_of(operand, tile.counts[0] * shares(inside * BASE_DILATION, 2));
 #endif
     states[0] = state_of(or_neutral(operand, is_element), inside);
 #else

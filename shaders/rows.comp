@@ -63,7 +63,7 @@ void main()
     for (; item < mine.end; item += ITEM_STRIDE) {
         Split split = split_of(item);
         State state = state_of_row(row_of(split));
-        RELOAD_BITS(state, RELOADED ? LOAD(source, split.address + index_of(state)) : Bits(0))
+        reload_bits(state, split.address + index_of(state));
         write(split.i, split.number, state);
     }
     report(item, mine.end);

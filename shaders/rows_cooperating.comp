@@ -59,10 +59,12 @@ void main()
     for (; next < mine.end; next += shared_item_stride()) {
         Split split = split_of(min(next, count - 1));
         State state = state_of_elements(row_of(split));
-        RELOAD_BITS(state, Bits(0))  // threads combine states without bits, which thread 0 loads at the end
+#ifdef HAS_INDEX
+        state.bits = Bits(0);  // threads combine states without bits, which thread 0 loads at the end
+#endif
         state = of_all_threads(state);
         if (thread() == 0 && next < count) {
-            RELOAD_BITS(state, RELOADED ? LOAD(source, split.address + index_of(state)) : Bits(0))
+            reload_bits(state, split.address + index_of(state));
             write(split.i, split.number, state);
         }
     }

@@ -432,7 +432,7 @@ const uint STATE_WORDS = WORDS + 1;
             (sum).words[w] = (stored)[(at) + w]; \
         (sum).specials = (stored)[(at) + WORDS]; \
     }
-#define HAS_COUNT (RESULT == AVERAGE)
+#define NEEDS_COUNT (RESULT == AVERAGE)
 #ifndef State
 #define State Long
 #endif

@@ -52,7 +52,7 @@ Bits highest_key(Extremes extremes)
     return nan ? NAN_KEY : radix_key(winner);
 }
 
-// The state of elements begin to end - 1, at least a vector, without the bits, which RELOAD_BITS sets.
+// The state of elements begin to end - 1, at least a vector, without the bits, which reload_bits() sets.
 State state_of_extremes(uint address, uint begin, uint end)
 {
     uint last = end - VECTOR_SIZE - begin;

@@ -49,10 +49,8 @@ struct State {
 };
 
 State identity() { return State(MULTIPLIES ? ONE : Bits(0)); }
-State empty_from(uint index) { return identity(); }
 State state_of(Operand operand, uint index) { return State(operand); }
 
-const bool REPEATABLE = false;
 State combine(State a, State b) { return State(MULTIPLIES ? product_of(a.value, b.value) : sum_of(a.value, b.value)); }
 void accumulate(inout State state, Operand operand, uint index) { state = combine(state, State(operand)); }
 
@@ -62,7 +60,6 @@ uint index_of(State state) { return 0; }
 #else
 uint index_of(State state) { return state.value; }
 #endif
-#define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = WORDS_PER_ELEMENT;
 #define STORE_STATE(words, at, state) STORE_BITS(words, at, (state).value)

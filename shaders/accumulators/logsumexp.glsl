@@ -34,7 +34,6 @@ struct State {
 };
 
 State identity() { return State(-LARGEST, Pair(0.0, 0.0), no_specials(), SIGN_BIT | INFINITE); }
-State empty_from(uint index) { return identity(); }
 
 // Changes the shift of a state, and scales its sum to it.
 void move(inout State state, float shift)
@@ -54,7 +53,6 @@ State combine(State a, State b)
     return State(shift, added(a.sum, b.sum), joined(a.specials, b.specials), min(a.least, b.least));
 }
 
-const bool REPEATABLE = false;
 State state_of(Operand operand, uint index)
 {
     return State(operand.exponent, Pair(1.0, 0.0), specials_of(operand.pattern), operand.pattern);
@@ -79,8 +77,9 @@ Operand greater(Operand a, Operand b)
     return a;
 }
 
-// With several loads in flight, kernels call prepare() once for all of them, and accumulate() does not call it: the
-// compiler for AMD's GPUs would move loads past the branch in prepare(). Not with 16 bits: registers would spill.
+// With HAS_SHIFT kernels call prepare() before they accumulate the elements of several loads, and accumulate() does not
+// call it: the compiler for AMD's GPUs would move loads past the branch in prepare(). Not with 16 bits: registers would
+// spill.
 #if defined(COOPERATING) && BITS == 32
 #define HAS_SHIFT
 // The greatest element of a vector, perhaps one that is skipped in this vector: another vector of the row has it, so
@@ -133,7 +132,6 @@ Bits value_of(State state, uint count)
     return has_nan(state.specials) ? NAN_BITS : bits;
 }
 uint index_of(State state) { return 0; }
-#define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = 6;
 #define STORE_STATE(words, at, state) \

@@ -17,7 +17,7 @@ void accumulate_element(inout Column column, Bits bits, uint index, bool is_elem
     column = max(column, radix_key(bits) << (32 - BITS) | (LAST ? offset : reversed));
 }
 Column combine_columns(Column a, Column b) { return max(a, b); }
-// RELOAD_BITS sets the bits.
+// reload_bits() sets the bits.
 State state_of_column(Column column)
 {
     uint key = column >> (32 - BITS);

@@ -26,7 +26,6 @@ struct State {
 int saturated(int exponent) { return clamp(exponent, -(1 << 29), 1 << 29); }
 
 State identity() { return State(1.0, 0, 0u, 0u, ~SIGN_BIT); }
-State empty_from(uint index) { return identity(); }
 
 void normalize(inout State state)
 {
@@ -36,7 +35,6 @@ void normalize(inout State state)
     state.exponent += doubles ? 1 : 0;
 }
 
-const bool REPEATABLE = false;
 void accumulate(inout State state, Operand operand, uint index)
 {
     uint magnitude = operand & ~SIGN_BIT, mantissa = magnitude & 0x7FFFFFu;
@@ -90,7 +88,6 @@ Bits value_of(State state, uint count)
     return nan ? NAN_BITS : bits;
 }
 uint index_of(State state) { return 0; }
-#define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = 5;
 #define STORE_STATE(words, at, state) \

@@ -1,14 +1,12 @@
 // The accumulator of ARGMAX, ARGMIN, MAX_POOLING, and MAX and MIN of REDUCE: the element with the highest radix key
 // wins; if keys are equal, the first element, or with LAST the last.
 
-// clang-format off: a table
 #ifdef FIRST_MAXIMUM
 const bool MINIMUM = false, LAST = false;
 #else
 layout(constant_id = 8) const bool MINIMUM = false;  // choose the minimum, not the maximum
-layout(constant_id = 9) const bool LAST = false;     // choose the last of equal elements, not the first
+layout(constant_id = 9) const bool LAST = false;  // choose the last of equal elements, not the first
 #endif
-// clang-format on
 
 // Radix keys are unsigned numbers in the order of their elements: drivers may flush denormals, and guarantee nothing
 // about NaN, so shaders do not compare floats. -0 and +0 have equal keys, every NaN has the highest. With MINIMUM the
@@ -78,9 +76,6 @@ State identity() { return empty_from(LAST ? 0 : NONE); }
 
 State state_of(Operand operand, uint index) { return State(operand.key, operand.bits, index); }
 
-const bool REPEATABLE = true;
-
-// Selects, no branches, as in radix_key().
 void accumulate(inout State state, Operand operand, uint index)
 {
     bool above = is_above(operand.key, state.key), later = index >= state.index;
@@ -100,6 +95,7 @@ State combine(State a, State b)
 }
 
 #define HAS_INDEX
+const bool REPEATABLE = true;
 State appended(State a, State b)
 {
     accumulate(a, Operand(b.key, b.bits), b.index);
@@ -113,7 +109,6 @@ Bits value_of(State state, uint count)
     return NUMBER_KIND == FLOAT ? bits : integer;
 }
 uint index_of(State state) { return state.index; }
-#define RELOAD_BITS(state, element) (state).bits = element;
 
 // A stored state: the index, then the bits of the element, low word first.
 const uint STATE_WORDS = 1 + WORDS_PER_ELEMENT;

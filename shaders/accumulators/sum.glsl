@@ -35,10 +35,6 @@ Operand or_neutral(Operand operand, bool is_element)
 {
     return Operand(is_element ? operand.term : 0.0, specials_of(is_element ? operand.specials.top : 0u));
 }
-Operand divided(Operand operand, uint by)
-{
-    return Operand(quotient(Pair(operand.term, 0.0), pair_of(by)), operand.specials);
-}
 // The sum of two operands. Its rounding error is lost, so only a few such additions may follow each other.
 #define HAS_PAIRWISE_ADD
 Operand joined(Operand a, Operand b)
@@ -53,9 +49,7 @@ struct State {
 };
 
 State identity() { return State(Pair(0.0, 0.0), no_specials()); }
-State empty_from(uint index) { return identity(); }
 
-const bool REPEATABLE = false;
 void accumulate(inout State state, Operand operand, uint index)
 {
     state.sum = added(state.sum, operand.term);
@@ -93,7 +87,6 @@ Bits value_of(State state, uint count)
     return nan ? NAN_BITS : bits;
 }
 uint index_of(State state) { return 0; }
-#define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = 4;
 #define STORE_STATE(words, at, state) \
@@ -106,7 +99,7 @@ const uint STATE_WORDS = 4;
 #define LOAD_STATE(state, words, at) \
     state = State(Pair(uintBitsToFloat((words)[at]), uintBitsToFloat((words)[(at) + 1])), \
                   Specials(int((words)[(at) + 2]), (words)[(at) + 3]));
-#define HAS_COUNT (RESULT == AVERAGE)
+#define NEEDS_COUNT (RESULT == AVERAGE)
 
 // Accumulates elements `skipped` and later of a vector: adds them two by two, then their sum to the state.
 #define HAS_VECTORS

@@ -92,8 +92,13 @@ Split split_of(uint item)
 
 #ifndef State  // exact_axes.comp has bins
 
-// Whether the bits of the element that a state chose are written; then they are loaded again first.
-const bool RELOADED = TO_PARTIALS || VALUES;
+// Loads the bits of the element at `address`, which the state chose, if they are written.
+void reload_bits(inout State state, uint address)
+{
+#ifdef HAS_INDEX
+    state.bits = TO_PARTIALS || VALUES ? LOAD(source, address) : Bits(0);
+#endif
+}
 
 // Accumulates an element. If `is_element` is false, it was accumulated before, and is skipped unless REPEATABLE.
 void accumulate_element(inout State state, Bits bits, uint index, bool is_element)

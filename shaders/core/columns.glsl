@@ -76,7 +76,7 @@ void write_column(Item item, uint k, Column column)
 {
     uint address = item.address + k;
     State state = state_of_column(column);
-    RELOAD_BITS(state, RELOADED ? LOAD(source, address + (index_of(state) - item.begin) * step_size) : Bits(0))
+    reload_bits(state, address + (index_of(state) - item.begin) * step_size);
     uint number = OUTPUT_COLUMNS == 1 ? 0 : (item.column + k) / step_size;  // of the columns of its output
 #ifdef HAS_INDEX
     state.index += number;

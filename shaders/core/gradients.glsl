@@ -3,7 +3,9 @@
 
 #include "core/windows.glsl"
 
-#ifndef SHARES
+#ifdef SHARES
+#include "core/shares.glsl"
+#else
 layout(set = 0, binding = 3) readonly buffer Maxima { uint maxima[]; };
 
 // Index number `at` of `maxima`. No branch: SwiftShader would run both sides of it.

@@ -70,9 +70,9 @@ def test_drivers_get_no_specialization_constants(module):
 
 
 def test_drivers_get_the_values_of_constants():
-    for values in (False, True):
-        text = specialized("rows_selection_32", group_size=64, values=values, to_partials=False)
-        for line in ("GROUP_SIZE = OpConstant %uint 64", f"RELOADED = OpConstant{values} %bool"):
+    for again in (False, True):
+        text = specialized("scatter_last_32", group_size=64, write=int(again))
+        for line in ("GROUP_SIZE = OpConstant %uint 64", f"AGAIN = OpConstant{again} %bool"):
             assert f"%{line}\n" in text
 
 
