@@ -36,7 +36,7 @@ layout(push_constant) uniform Push {
     uint size[8];           // of the output tensor
     uint stride[8];         // in elements
     uint rank;
-    uint index_step;        // output number i adds i * index_step to its index
+    uint index_step;        // the indices of output i begin with i * index_step
     uint split_size;        // TO_PARTIALS: partials of a split
     uint word;              // exact.glsl: number of the word of each state to write
 } push;
@@ -81,12 +81,12 @@ void main()
             address += number % push.size[d] * push.stride[d];
             number /= push.size[d];
         }
-        bool here = next < item_count && (TO_PARTIALS || address - push.target_first < push.target_count);
+        bool is_written = next < item_count && (TO_PARTIALS || address - push.target_first < push.target_count);
         uint begin = split * split_size;
-        uint end = here ? begin + min(partial_count - begin, split_size) : begin;
+        uint end = is_written ? begin + min(partial_count - begin, split_size) : begin;
         State state = of_all_threads(combined(i, begin, end));
         uint count = NEEDS_COUNT ? source[partial_at(i, begin) + STATE_WORDS] : push.word;
-        if (here && thread() == 0) {
+        if (is_written && thread() == 0) {
             if (TO_PARTIALS)
                 STORE_PARTIAL(target, item * PARTIAL_WORDS + push.target_base, state, count)
             else {

@@ -101,13 +101,13 @@ Bits element_of_load(uint i, uint k)
     return element_of(vectors[i * LOAD_VECTORS + k / VECTOR_SIZE], k % VECTOR_SIZE);
 }
 
-// Adds load number `before` of `together`, except its elements before number `skipped`.
-void add(uint skipped, uint before, uint together)
+// Adds load number i of `count`, except its elements before number `skipped`.
+void add(uint skipped, uint i, uint count)
 {
     [[unroll]] for (uint k = 0; k < LOADED; ++k) {
-        Bits bits = element_of_load(before, k), zero = 0;
+        Bits bits = element_of_load(i, k), zero = 0;
         Bin bin = bin_of(bins[k % OUTPUTS].least, k >= skipped ? bits : zero);
-        add(bins[k % OUTPUTS], bin, before * STEP + k / OUTPUTS, together * STEP);
+        add(bins[k % OUTPUTS], bin, i * STEP + k / OUTPUTS, count * STEP);
     }
 }
 

@@ -23,9 +23,9 @@ uint shares(uint at, uint d)
 #endif
 }
 
-// Accumulates the gradient of window number `window`, if it goes to element `number`. It is at `address`, and `count`
-// elements share it.
-void take(inout State state, uint window, uint address, uint number, uint count)
+// Accumulates the gradient of window number `window`, if it goes to element `number`. The gradient is at `address`, and
+// `count` elements share it.
+void accumulate_gradient(inout State state, uint window, uint address, uint number, uint count)
 {
 #ifndef OUTPUTS_ONLY
     if (address - push.source_first >= push.source_count)
@@ -71,8 +71,8 @@ Element element_number(uint number)
     return element;
 }
 
-// The next element of the row. It leaves at most one window and enters at most one. The last window may end past 2^32,
-// so nothing is added to the position where a window begins.
+// The element after this one in its row: at most one window begins with it, and at most one ends before it. The last
+// window may end past 2^32, so nothing is added to the position where a window begins.
 Element after(Element element)
 {
     ++element.number;
@@ -97,7 +97,8 @@ State gathered(Element element)
             uint row = ((first + z) * window_count.y + y) * window_count.z, shares_row = shares_depth * shares(y, 1);
             uint row_address = plane_address + z * stride.x + y * stride.y;
             for (uint x = begin.z; x < end.z; ++x)
-                take(state, row + x, row_address + x * stride.z, element.number, shares_row * shares(x, 2));
+                accumulate_gradient(state, row + x, row_address + x * stride.z, element.number,
+                                    shares_row * shares(x, 2));
         }
     }
     return state;
@@ -140,7 +141,8 @@ State gathered(Element element, uint begin, uint end)
         uint window = ((element.plane * window_count.x + at.x) * window_count.y + at.y) * window_count.z + at.z;
         uint address = element.plane * plane_stride + at.x * stride.x + at.y * stride.y + at.z * stride.z;
         if (all(lessThan(at, element.end)))
-            take(state, window, address, element.number, shares(at.x, 0) * shares(at.y, 1) * shares(at.z, 2));
+            accumulate_gradient(state, window, address, element.number,
+                                shares(at.x, 0) * shares(at.y, 1) * shares(at.z, 2));
     }
     return state;
 }

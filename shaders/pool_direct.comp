@@ -39,6 +39,8 @@ void accumulate_row(inout State state, uint address, uint index, uint row_end)
         accumulate_at(state, address, index);
 }
 
+// The state of a window's elements. `origin` and `base`: the address and the index of its first column, in row 0 of
+// depth 0.
 State reduced(Window window)
 {
     uvec3 begin = window.begin, end = window.end;

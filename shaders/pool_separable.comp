@@ -149,7 +149,8 @@ uint size = push.size, output_size = push.output_size, window_size = push.window
 uint window_stride = push.window_stride, start_padding = push.start_padding, width = push.width, pitch = push.pitch;
 uint dilation = DILATED ? push.dilation : 1, spacing = DILATED ? push.spacing : 1;
 uint source_base = push.source_base, values_base = push.values_base, indices_base = push.indices_base;
-// `vectors` of neighbouring lines are at one position, and line_stride is from there to the next.
+// `vectors`: vectors of COLUMNS neighbouring lines. line_stride: from one position of a line to the next, in elements
+// or in such vectors.
 #ifdef ROWS
 uvec2 rows = uvec2(push.rows[0], push.rows[1]);
 uvec3 stride = all_of(push.stride);
@@ -172,7 +173,7 @@ struct Tile {
     uint outer;
     uint line;        // where its first line begins in the buffer, in elements, or in vectors of COLUMNS
     uint index_base;  // ROWS: the index of this line's first element
-    uint vector;      // else: its COLUMNS lines as a vector at one position, which begins with this row and column
+    uint vector;      // else: the number of its vector of COLUMNS lines, which begins with this row and column
     uint row;
     uint column;
     // Elements of a window that count for an average, or elements that share a gradient, along the other dimensions.

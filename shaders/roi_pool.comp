@@ -54,7 +54,7 @@ uint widened(Bits bits)
     if (BITS == 32)
         return bits;
     uint magnitude = bits & 0x7FFF, sign = (bits & 0x8000) << 16;
-    // A denormal is its mantissa * 2^-24.
+    // A denormal is its mantissa * 2^-24. Other exponents differ by 112, those of infinities and NaN by 224.
     uint denormal = floatBitsToUint(float(magnitude)) - (24u << 23);
     uint widened = magnitude >= 0x7C00 ? (magnitude << 13) + 0x70000000 : (magnitude << 13) + 0x38000000;
     widened = magnitude < 0x400 ? denormal : widened;

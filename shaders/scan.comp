@@ -77,6 +77,7 @@ uvec4 opposite_of(uvec4 vector) { return vector.wzyx; }
 uvec4 opposite_of(uvec4 vector) { return vector.wzyx << 16 | vector.wzyx >> 16; }
 #endif
 
+// The values to write in the places of a vector's elements.
 uvec4 next_values(uvec4 elements, bool exclusive)
 {
     uvec4 values = uvec4(0);
@@ -123,6 +124,7 @@ State scanned(State state, out State total)
 }
 
 // In each iteration each thread loads a vector. All blocks run the same number of iterations, because of the barriers.
+// If a line is reversed, its first element is the last one of a vector, which begins `back` elements before.
 void scan(Block block, bool flips, bool exclusive, bool is_item)
 {
     uint source_step = push.source_step, target_step = push.target_step, back = flips ? VECTOR_SIZE - 1 : 0;
@@ -158,6 +160,7 @@ void scan(Block block, bool flips, bool exclusive, bool is_item)
 
 void scan(Block block, bool reversed, bool exclusive, bool is_item)
 {
+    // STEP: elements of a line in a load. `back`: as above.
 #ifdef ROWS
     const uint STEP = VECTOR_SIZE;
     bool flips = reversed;
@@ -182,8 +185,8 @@ void scan(Block block, bool reversed, bool exclusive, bool is_item)
 
 #endif
 
-// Sets the states of an item's lines, from the one at word `at` on if there are elements before the item. Loops over
-// states in memory have no constant bounds: drivers unroll others, and take seconds to compile them.
+// Sets the states of an item's lines: empty, or if elements come before the item, those in memory from word `at` on.
+// Loops over states in memory have no constant bounds: drivers unroll others, and take seconds to compile them.
 void begin_lines(uint at)
 {
     [[unroll]] for (uint i = 0; i < LINES; ++i) {
@@ -230,18 +233,18 @@ void main()
             outer = inner / inner_size;
             inner -= outer * inner_size;
         }
-        uint begin = block_of_line * block_size, state = (outer * push.state_outer + block_of_line) * STATE_WORDS;
-        state += push.partials_base + inner * state_inner;
+        uint begin = block_of_line * block_size, state_at = (outer * push.state_outer + block_of_line) * STATE_WORDS;
+        state_at += push.partials_base + inner * state_inner;
         Block block;
         block.count = min(block_size, push.element_count - begin);
         block.source = outer * push.source_outer + inner * push.source_inner + begin * push.source_step;
         block.target = outer * push.target_outer + inner * push.target_inner + begin * push.target_step;
         block.source += push.source_base;
         block.target += push.target_base;
-        begin_lines(push.begin_base + state);
+        begin_lines(push.begin_base + state_at);
         scan(block, reversed, exclusive, is_item);
         if (is_item && thread() == 0)
-            store_lines(push.end_base + state);
+            store_lines(push.end_base + state_at);
     }
     report(next, mine.end);
 }

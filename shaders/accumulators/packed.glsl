@@ -3,7 +3,7 @@
 // `Columns.longest_split` keeps offsets below 2^16, so that they fit.
 
 #define Column uint
-const uint OFFSETS = 0xFFFFFFFFu >> BITS;
+const uint OFFSET_BITS = 0xFFFFFFFFu >> BITS;  // those below the key
 uint first_index;  // of all columns
 Column empty_column(uint index)
 {
@@ -13,7 +13,7 @@ Column empty_column(uint index)
 void accumulate_element(inout Column column, Bits bits, uint index, bool is_element)
 {
     uint offset = index - first_index;
-    uint reversed = ~offset & OFFSETS;
+    uint reversed = ~offset & OFFSET_BITS;
     column = max(column, radix_key(bits) << (32 - BITS) | (LAST ? offset : reversed));
 }
 Column combine_columns(Column a, Column b) { return max(a, b); }
@@ -21,5 +21,5 @@ Column combine_columns(Column a, Column b) { return max(a, b); }
 State state_of_column(Column column)
 {
     uint key = column >> (32 - BITS);
-    return State(key, Bits(0), first_index + ((LAST ? column : ~column) & OFFSETS));
+    return State(key, Bits(0), first_index + ((LAST ? column : ~column) & OFFSET_BITS));
 }

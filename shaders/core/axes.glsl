@@ -3,7 +3,7 @@
 #include "core/kernel.glsl"
 #include "accumulator.glsl"
 
-layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of outputs) have the same distance
+layout(constant_id = 10) const bool FLAT = false;  // one stride leads from output to output (columns.comp: row to row)
 
 // The target of partials, of indices, or of values without indices. If there is one output tensor, both bindings have
 // it.

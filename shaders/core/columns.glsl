@@ -59,6 +59,7 @@ Item item_number(uint number)
     Item item;
     item.split = TO_PARTIALS ? number / items_of_split : 0;
     number -= item.split * items_of_split;
+    // The item would begin with column `nominal` if it could pass the end of its row.
     uint row = number / items_of_row, nominal = (number - row * items_of_row) * COLUMNS;
     item.column = min(nominal, row_columns - COLUMNS);
     item.first = row * width + item.column;
@@ -77,7 +78,7 @@ void write_column(Item item, uint k, Column column)
     uint address = item.address + k;
     State state = state_of_column(column);
     reload_bits(state, address + (index_of(state) - item.begin) * step_size);
-    uint number = OUTPUT_COLUMNS == 1 ? 0 : (item.column + k) / step_size;  // of the columns of its output
+    uint number = OUTPUT_COLUMNS == 1 ? 0 : (item.column + k) / step_size;  // among the columns of its output
 #ifdef HAS_INDEX
     state.index += number;
 #endif

@@ -8,7 +8,7 @@
 float number_of(Bits bits)
 {
     uint magnitude = bits & 0x7FFFu;
-    float normal = uintBitsToFloat((magnitude << 13) + 0x38000000u);
+    float normal = uintBitsToFloat((magnitude << 13) + 0x38000000u);  // exponents differ by 112
     precise float denormal = float(magnitude) * (1.0 / 16777216.0);
     float number = magnitude < 0x400u ? denormal : normal;
     return bits >= 0x8000u ? -number : number;
@@ -22,13 +22,14 @@ const uint INFINITE = 0x7C000000u;
 Bits rounded(float number)
 {
     uint pattern = floatBitsToUint(number), sign = pattern >> 16 & 0x8000u, magnitude = pattern & 0x7FFFFFFFu;
+    // 13 bits of the mantissa are rounded off, and the exponent is 112 less.
     uint normal = (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13;
     // A denormal is a multiple of 2^-24: the mantissa, shifted right until its last bit stands for 2^-24.
     uint shift = min(126u - (magnitude >> 23), 31u), mantissa = magnitude & 0x7FFFFFu | 0x800000u;
     uint denormal = (mantissa + (1u << shift - 1u) - 1u + (mantissa >> shift & 1u)) >> shift;
-    uint bits = magnitude < 0x38800000u ? denormal : normal;
-    bits = magnitude < 0x33000000u ? 0u : bits;
-    bits = magnitude >= 0x47800000u ? 0x7C00u : bits;
+    uint bits = magnitude < 0x38800000u ? denormal : normal;  // 2^-14
+    bits = magnitude < 0x33000000u ? 0u : bits;  // 2^-25, half of the least denormal
+    bits = magnitude >= 0x47800000u ? 0x7C00u : bits;  // 2^16
     return sign | (magnitude > 0x7F800000u ? 0x7E00u : bits);
 }
 Bits infinity(bool negative) { return negative ? 0xFC00u : 0x7C00u; }

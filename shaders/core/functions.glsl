@@ -45,7 +45,7 @@ float exponential(float a)
 float mantissa_of(float a, out int exponent)
 {
     bool tiny = a < 1.17549435e-38;  // denormal: a driver may flush it to 0
-    uint bits = floatBitsToUint(a), shifted = bits - 0x3F3504F3u;
+    uint bits = floatBitsToUint(a), shifted = bits - 0x3F3504F3u;  // sqrt(1/2)
     exponent = tiny ? -126 : int(shifted) >> 23;
     return tiny ? 1.0 : uintBitsToFloat(bits - (uint(exponent) << 23));
 }

@@ -8,9 +8,9 @@ struct Tiles {
     uint height;         // rows of a tile; the last tiles of a slab may have fewer
     uint first_row;      // of this dispatch
     uint slab_rows;      // rows of a slab in this dispatch
-    uint tile_rows;
+    uint tile_rows;      // rows of tiles that these rows need
     uint tiles_per_row;
-    uint count;
+    uint count;          // of this dispatch
 };
 
 Tiles tiles_of(uvec3 size, uint width, uint height, uint first_output, uint output_count)
