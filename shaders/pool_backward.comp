@@ -106,7 +106,6 @@ State gathered(Element element)
 
 void main()
 {
-    read_push();
     uint first_output = push.first_output, output_count = push.output_count, tile = push.tile * ELEMENTS_PER_WORD;
     Items mine = items_of((output_count - 1) / tile + 1);
     uint item = mine.next;
@@ -149,7 +148,6 @@ State gathered(Element element, uint begin, uint end)
 
 void main()
 {
-    read_push();
     uint first_output = push.first_output, output_count = push.output_count;
     uint split_begin = push.split_begin, split_end = push.split_end, split_size = push.split_size;
     Items mine = items_of(output_count * ((split_end - split_begin - 1) / split_size + 1));

@@ -254,7 +254,6 @@ void store_row(uint a, bool in_tile, uint number, uint left_over)
 
 void main()
 {
-    read_push();
     Tiles tiles = tiles_of(size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
     uint item = mine.next;

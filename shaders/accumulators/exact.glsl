@@ -87,7 +87,8 @@ uint special_of(Bits bits)
     return exponent_of(bits) == SPECIAL ? special : none;
 }
 
-// The digits of this mantissa, or of its square, shifted by 1 or 2 places for each of `steps`, at most RANGE, or 30.
+// The digits of this mantissa, or of its square, shifted by 1 or 2 places for each of `steps`: up to
+// RANGE, for float16 up to 30.
 uint[DIGITS] shifted_left(int number, uint steps)
 {
 #ifdef SQUARES
@@ -127,7 +128,7 @@ Bin empty_bin(uint greatest)
 #if BITS == 16
     uint least = 1;
 #else
-    // Others may be 2^5 times as large. A greatest exponent of 0 counts as that of 128 to 255.
+    // Others may be 2^5 times as large. If `greatest` is 0, nothing is known: it counts as the exponent of 128 to 255.
     uint usual = 134, exponent = greatest == 0 ? usual : greatest;
     uint least = uint(clamp(int(exponent) + 5 - int(RANGE), 1, int(SPECIAL - 1 - RANGE)));
 #endif

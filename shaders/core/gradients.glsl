@@ -54,29 +54,12 @@ layout(push_constant) uniform Push {
 // clang-format on
 
 // The push constants that every output needs, each read once (kernel.glsl).
-uint plane_stride, source_base, values_base;
-uvec3 size, window_count, stride, reach, window_stride, start_padding;
+uint plane_stride = push.plane_stride, source_base = push.source_base, values_base = push.values_base;
+uvec3 size = all_of(push.size), window_count = all_of(push.window_count), stride = all_of(push.stride);
+uvec3 reach = all_of(push.reach), window_stride = all_of(push.window_stride);
+uvec3 start_padding = all_of(push.start_padding);
 #ifdef SHARES
-uvec3 counted_begin, counted_end;
+uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
 #else
-uint maxima_base;
+uint maxima_base = push.maxima_base;
 #endif
-
-void read_push()
-{
-    plane_stride = push.plane_stride;
-    source_base = push.source_base;
-    values_base = push.values_base;
-    size = all_of(push.size);
-    window_count = all_of(push.window_count);
-    stride = all_of(push.stride);
-    reach = all_of(push.reach);
-    window_stride = all_of(push.window_stride);
-    start_padding = all_of(push.start_padding);
-#ifdef SHARES
-    counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0);
-    counted_end = all_of(push.counted_end);
-#else
-    maxima_base = push.maxima_base;
-#endif
-}
