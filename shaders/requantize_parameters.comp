@@ -10,8 +10,13 @@
 // Exponents are clamped to -12 and 34. With 34 every average but 0 becomes 512 or more, beyond all outputs: it is more
 // than 2^-24, and x / y more than 1/2, as a normal float has x >= 2^23. With -12 every average, at most 255, becomes 0.
 // An infinite ratio has the exponent 34; an undefined ratio is 0.
+//
+// One dispatch loads the scales, and writes zero points of 0; another one loads the zero points. All these, the words and
+// the status would be six bindings, and Vulkan guarantees four.
 
 #include "core/kernel.glsl"
+
+layout(constant_id = 10) const bool ZERO_POINTS = false;  // write zero points, not scales
 
 layout(set = 0, binding = 1) readonly buffer Inputs { uint inputs[]; };
 layout(set = 0, binding = 2) readonly buffer Outputs { uint outputs[]; };
@@ -25,24 +30,18 @@ layout(push_constant) uniform Push {
     uint output_base;
     uint output_stride;
     uint parameters_base;
-#ifdef ZERO_POINTS
-    uint input_mask;   // 0 if there is no zero point
+    uint input_mask;   // of a zero point: 0 if there is none
     uint output_mask;
-#endif
 } push;
-
-#ifdef ZERO_POINTS
 
 uint byte_of(uint word, uint at) { return word >> (at % 4 * 8); }
 
-void compute(uint first, uint input_at, uint output_at)
+void write_zero_points(uint first, uint input_at, uint output_at)
 {
     uint of_input = byte_of(inputs[input_at / 4], input_at) & push.input_mask;
     uint of_output = byte_of(outputs[output_at / 4], output_at) & push.output_mask;
     parameters[first + 3] = of_input | of_output << 8;
 }
-
-#else
 
 const uint INFINITE = 0x7F800000u;
 
@@ -54,7 +53,8 @@ uint mantissa_of(uint pattern)
 }
 int exponent_of(uint pattern) { return max(int(pattern >> 23), 1); }
 
-void compute(uint first, uint input_at, uint output_at)
+// Writes the scales, and zero points of 0.
+void write_scales(uint first, uint input_at, uint output_at)
 {
     uint a = inputs[input_at], b = outputs[output_at], sign = (a ^ b) & 0x80000000u;
     a &= 0x7FFFFFFFu;
@@ -70,16 +70,18 @@ void compute(uint first, uint input_at, uint output_at)
     parameters[first + 3] = 0;
 }
 
-#endif
-
 void main()
 {
     Items mine = items_of(push.channel_count);
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE) {
-        uint channel = push.first_channel + item;
-        compute(channel * 4 + push.parameters_base, channel * push.input_stride + push.input_base,
-                channel * push.output_stride + push.output_base);
+        uint channel = push.first_channel + item, first = channel * 4 + push.parameters_base;
+        uint input_at = channel * push.input_stride + push.input_base;
+        uint output_at = channel * push.output_stride + push.output_base;
+        if (ZERO_POINTS)
+            write_zero_points(first, input_at, output_at);
+        else
+            write_scales(first, input_at, output_at);
     }
     report(item, mine.end);
 }

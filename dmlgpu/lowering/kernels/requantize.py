@@ -1,8 +1,8 @@
 """The two requantize*.comp: averages of quantized elements, from the sums of windows.
 
-    scales of input and output       --- requantize_scales ------->  parameters   --- requantize --->  outputs
-    zero points of input and output  --- requantize_zero_points -->  of channels          ^
-                                                                                    sums of windows
+    scales of input and output       --- requantize_parameters -->  parameters   --- requantize --->  outputs
+    zero points of input and output  --- requantize_parameters -->  of channels          ^
+                                                                                   sums of windows
 
 Parameters are partial results. They are computed first because Vulkan guarantees four bindings: the sums, both scales,
 both zero points and the outputs would be six.
@@ -32,8 +32,7 @@ class Requantize(Kernel):
 
     name: ClassVar = "requantize"
     variants: ClassVar = {
-        "requantize_scales": "loads the scales of each channel as integers",
-        "requantize_zero_points": "loads the zero points of each channel",
+        "requantize_parameters": "loads the scales of each channel as integers, or the zero points",
         "requantize": "one invocation per word of outputs: divides sums, and rounds exact quotients",
     }
 
@@ -61,12 +60,14 @@ class Requantize(Kernel):
         parameters = iter(self.problem.sources[1:])
         pairs = [(next(parameters), next(parameters) if has else None) for has in self.domain.has_zero_points]
         (of_input, of_output), zero_points = zip(*pairs, strict=True)
-        yield from self._parameters("requantize_scales", [of_input, of_output])
+        yield from self._parameters([of_input, of_output])
         if any(zero_points):
-            yield from self._parameters("requantize_zero_points", zero_points)
+            yield from self._parameters(zero_points, zero_points=True)
         yield from self._outputs()
 
-    def _parameters(self, variant: str, pair: Sequence[Source | None]) -> Iterator[tuple[Dispatch, int]]:
+    def _parameters(
+        self, pair: Sequence[Source | None], *, zero_points: bool = False
+    ) -> Iterator[tuple[Dispatch, int]]:
         """Loads scales or zero points, for each pair of their segments; one of the pair may be None."""
         channels, begin, most = self.domain.channels, 0, self.limits.dispatch_items(_CHANNEL_LOADS, _ITEM)
         bound = [one or next(filter(None, pair)) for one in pair]
@@ -80,12 +81,12 @@ class Requantize(Kernel):
                     end = min(end, -(-(segment + 1) * one.segment_size // stride))
                 base, bits = f"{name}_base", one.tensor.data_type.bits
                 push |= {base: wrapped(-segment * one.segment_size), f"{name}_stride": stride}
-                if variant == "requantize_zero_points":
-                    push[f"{name}_mask"] = 0xFF if source else 0
+                push[f"{name}_mask"] = 0xFF if source else 0
                 bindings.append(Binding(one.role, one.number, segment, base, bits))
             bindings.append(Binding(Role.PARTIALS, base="parameters_base", written=True))
             push |= {"channel_count": end - begin, "parameters_base": 0}
-            shader = shader_of(variant, self.problem, constants_of(self.problem, self.limits, ()), built_in=True)
+            constants = constants_of(self.problem, self.limits, (), zero_points=zero_points)
+            shader = shader_of("requantize_parameters", self.problem, constants, built_in=True)
             outputs, loads = range(self.problem.output_count), self.limits.loads(end - begin, _CHANNEL_LOADS)
             yield Dispatch(shader, Values(**push), tuple(bindings), loads, outputs), self.partial_bytes
             begin = end
