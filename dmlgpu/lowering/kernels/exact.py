@@ -43,7 +43,10 @@ class ExactReduce(Reduce):
 
 @dataclass(frozen=True)
 class ExactRows(Rows):
-    """Over axes, if an output's elements are contiguous."""
+    """Over axes, if an output's elements are contiguous.
+
+    On lavapipe (Mesa 25) reduce takes 1.2 to 1.4 times as long, and several invocations per row 1.7 times as long.
+    """
 
     longest_split: ClassVar = _LONGEST
     fallback: ClassVar = ExactReduce
@@ -58,7 +61,10 @@ class ExactRows(Rows):
 
 @dataclass(frozen=True)
 class ExactColumns(Columns):
-    """Over axes, if neighbouring outputs have neighbouring elements."""
+    """Over axes, if neighbouring outputs have neighbouring elements.
+
+    On lavapipe (Mesa 25) reduce takes 1.25 times as long.
+    """
 
     longest_split: ClassVar = _LONGEST
     fallback: ClassVar = ExactReduce
@@ -117,7 +123,11 @@ class ExactPoolDirect(PoolDirect):
 
 @dataclass(frozen=True)
 class ExactPoolSmall(PoolSmall):
-    """exact_pool_small.comp: loops over pieces of windows are unrolled."""
+    """exact_pool_small.comp: loops over pieces of windows are unrolled.
+
+    On lavapipe (Mesa 25) pool_direct takes 9 times as long for windows of 3 x 3, and 3.5 times as long as the wide bins
+    for windows of 33 x 33. With wide bins, windows of 3 x 3 and 15 x 15 take 1.5 times as long.
+    """
 
     variants: ClassVar = {
         **PoolSmall.variants,

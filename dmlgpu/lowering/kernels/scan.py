@@ -9,6 +9,11 @@ are divided into blocks, in three steps:
 
 Each step ends before the next one begins, so that no workgroup waits for another.
 
+An item loads a vector, of a line or of neighbouring lines, if vectors begin at multiples of 16 bytes. On lavapipe (Mesa
+25) `scan`, element by element, takes 1.3 times as long as `scan_rows` and 1.1 times as long as `scan_columns`; for
+float16 6 and 5 times. On a GPU several invocations share a block (`scan_rows_cooperating`), so that neighbouring ones
+load neighbouring vectors; on lavapipe that takes 13 times as long.
+
 If lines are in several segments, they are cut into boxes: elements of neighbouring lines, in one segment of the input
 and one of the output. The boxes of a line run one after the other; memory keeps the line's state between them. States
 are partial results.
