@@ -9,7 +9,7 @@
 #include "core/spans.glsl"
 
 layout(constant_id = 23) const uint WHOLE_WIDTH = 1;  // of a window
-layout(constant_id = 24) const bool SUBTRACTS = false;
+layout(constant_id = 24) const bool SUBTRACTS = false;  // windows are high
 
 const uint PIECES = (WHOLE_WIDTH - 1) / WINDOW_WIDTH + 1;
 const uint COLUMNS = SPAN + (PIECES - 1) * WINDOW_WIDTH * DILATION_WIDTH;  // columns of the input that a tile covers
@@ -28,8 +28,8 @@ Bin elements[SPAN];                // of an input row
 Bin ring[RING_ROWS * TILE_WIDTH];  // row by row
 Bin bins[TILE_WIDTH];              // of a row of outputs
 
-// Chooses `least` for a tile: by eight elements of row (z, y), from column `left` on, and by those of tiles before,
-// halved from tile to tile.
+// Chooses `least` for a tile: by the greatest exponent of eight elements of row (z, y), from column `left` on, or of
+// tiles before, which falls by 1 from tile to tile.
 void choose_least(uint plane, uint z, uint y, uint left)
 {
     uint row = plane * plane_stride + min(z, size.x - 1) * depth_stride + min(y, size.y - 1) * row_stride + source_base;

@@ -138,11 +138,12 @@ void advance()
 uint output_of(uint sum)
 {
     uvec2 elements = rows * elements_along(2);
-    uint ratio = channel_parameters.z, zero_points = channel_parameters.w;
-    int total = int(sum - elements.x * uint(number_of(zero_points, NUMBER_KIND))), exponent = int(ratio & 0xFFu) - 12;
+    uint sign_and_exponent = channel_parameters.z, zero_points = channel_parameters.w;
+    int total = int(sum - elements.x * uint(number_of(zero_points, NUMBER_KIND)));
+    int exponent = int(sign_and_exponent & 0xFFu) - 12;
     uint rounded = rounded_quotient(uint(abs(total)), elements.y, channel_parameters.x, channel_parameters.y, exponent);
     int quotient = int(rounded), opposite = -quotient, least = OUTPUT_KIND == INT ? -128 : 0;
-    quotient = (total < 0) == (int(ratio) < 0) ? quotient : opposite;
+    quotient = (total < 0) == (int(sign_and_exponent) < 0) ? quotient : opposite;
     return uint(clamp(quotient + number_of(zero_points >> 8, OUTPUT_KIND), least, least + 255)) & 0xFFu;
 }
 

@@ -11,8 +11,8 @@
 // than 2^-24, and x / y more than 1/2, as a normal float has x >= 2^23. With -12 every average, at most 255, becomes 0.
 // An infinite ratio has the exponent 34; an undefined ratio is 0.
 //
-// One dispatch loads the scales, and writes zero points of 0; another one loads the zero points. All these, the words and
-// the status would be six bindings, and Vulkan guarantees four.
+// One dispatch loads the scales, and writes zero points of 0; another one loads the zero points. All these, the words
+// and the status would be six bindings, and Vulkan guarantees four.
 
 #include "core/kernel.glsl"
 

@@ -143,9 +143,9 @@ Tile tile_at(uint number)
     uint batch = batch_of(widened(LOAD(rois, roi)));
     int left = scaled(widened(LOAD(rois, roi + step))), top = scaled(widened(LOAD(rois, roi + 2 * step)));
     int right = scaled(widened(LOAD(rois, roi + 3 * step))), bottom = scaled(widened(LOAD(rois, roi + 4 * step)));
-    Bins rows_of = bins_of(pooled_height, top, bottom, row - plane * pooled_height);
+    Bins row_bins = bins_of(pooled_height, top, bottom, row - plane * pooled_height);
     Bins columns = bins_of(pooled_width, left, right, number - row * pooled_width);
-    Range rows = next_bin(rows_of, push.size[0]);
+    Range rows = next_bin(row_bins, push.size[0]);
     uint height = batch < push.batch_count ? uint(rows.end - rows.begin) : 0;
     uint origin = batch * push.stride[0] + (plane - region * channel_count) * push.stride[1];
     return Tile(height, origin + uint(rows.begin) * row_stride, columns);
