@@ -33,7 +33,7 @@ def test_chosen_cases_cover_every_kernel_and_type():
         (
             r"columns_(sum|exact|squares|product|logsumexp)",
             r"pool_small_wide_",
-            r"pool_separable_columns_selection_|pool_backward_small_maxima_sum_",
+            r"pool_separable_columns_selection_(16|32|64)|pool_backward_small_maxima_sum_",
             r"top_k_sort_long_",  # an item has more loads than these limits allow
             r"scan_columns_((cumulative|product)_16|exact_32)",
             r"scan_states_\w+_(32|64)",

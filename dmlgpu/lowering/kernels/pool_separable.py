@@ -8,7 +8,8 @@ with pool_direct.comp it needs one per element of the window:
 
 Windows of 33 x 33 take 29 to 40 times as long with pool_direct.comp on lavapipe (Mesa 25). If the driver compiles the
 load of a vector to gathers (`Limits.gathers`), passes along height and depth load words
-(`pool_separable_columns_words`): with vectors first calls there take 1.1 to 1.9 times as long, later calls 0.7 to 1.2.
+(`pool_separable_columns_words`): with vectors first calls there take 1.2 to 1.9 times as long, later calls 0.8 to 1.2.
+For 8 bits these are 1.04 to 1.1 and 0.7 times, so they have vectors.
 
 The first of equal elements along width wins, then that of the first row, then of the first depth: the first in
 row-major order. Rows of temporaries have a multiple of 4 elements, so that passes load and store vectors.
@@ -248,7 +249,7 @@ class PoolSeparable(Kernel):
     @property
     def _loads_words(self) -> bool:
         """Whether passes along height and depth load words. The state of a sum is a vector."""
-        return self.selects and self.limits.gathers
+        return self.selects and self.limits.gathers and self.source.data_type.bits > 8
 
     @property
     def columns(self) -> int:
