@@ -1,6 +1,7 @@
 """The operators as functions of arrays.
 
-A function's body returns the `Call`; the decorator adds `out=` and `device=`, and computes the call where the array is.
+The body of a function returns its `Call`. The decorator adds the arguments `out` and `device`, and computes the call
+where the array is: in this machine's memory, on a device, or in chunks.
 """
 
 from __future__ import annotations
@@ -54,19 +55,19 @@ def argmax(
         keepdims: whether to keep reduced axes, with size 1.
         axis_direction: INCREASING selects the first of equal maxima, DECREASING the last. NaNs are equal, and greatest.
         dtype: the type of the indices: INT64, INT32, UINT64 or UINT32, its name, or the NumPy type.
-        out: where to write the result: an array of its shape and type; for a device tensor a packed device tensor; for
-            `dmlgpu.chunked` and Dask arrays anything that takes slices, or the path of a new .npy file.
-        device: a Device, an index, part of a name or a UUID; None: that of x if it is a device tensor, else the default
-            device.
+        out: target of the result: an array of its shape and type; for a device tensor a packed device tensor; for
+            `dmlgpu.chunked` and Dask arrays anything that can be written by slices, or the path of a new .npy file.
+        device: a Device, an index, part of a name or a UUID; None: x's device if x is a device tensor, otherwise the
+            default device.
 
     Returns:
         Indices into the reduced axes, flattened in row-major order; empty if a kept size is 0. The result is `out` if
-        that is not None, a device tensor or a Dask array if x is one, else an array, or a NumPy scalar if no axis is
-        left.
+        that is not None; a device tensor or a Dask array if x is one; otherwise an array, or a NumPy scalar if no axis
+        is left.
 
     Raises:
-        DescriptorError: an argument is not allowed, or a reduced axis is empty; the error is also a ValueError.
-        TypeError: there is no such argument, or `out` has another type.
+        DescriptorError: an argument is not allowed, or a reduced axis is empty; a DescriptorError is a ValueError.
+        TypeError: the function has no such argument, or `out` has another type than the result.
         DeviceError: there is no such device. OutOfMemoryError: x does not fit the device's memory.
         SettingError: an environment variable has a value that is not allowed.
 
@@ -93,7 +94,9 @@ def argmin(
     dtype: ElementType = DataType.INT64,
     **where: Unpack[Where],
 ) -> Call:
-    """The index of the minimum along axes; NaNs are least: `ArgminOperatorDesc`; otherwise as `argmax`.
+    """The index of the minimum along axes, like `np.argmin`: `ArgminOperatorDesc` of an array.
+
+    NaNs are less than all numbers. Otherwise as `argmax`.
 
     Example:
         >>> import dmlgpu
@@ -117,14 +120,14 @@ def reduce(
     """A function of the elements along axes: `ReduceOperatorDesc` of an array.
 
     Args:
-        x: as for `argmax`. max, min, argmax and argmin take all of its types; sum, multiply, l1 and sum_square take
-            float32, float16, and integers of 32 and 64 bits; the others float32 and float16.
+        x: as for `argmax`, but sum, multiply, l1 and sum_square are only of float32, float16, and integers of 32 and
+            64 bits; average, l2, log_sum and log_sum_exp only of float32 and float16.
         function: a ReduceFunction, or its name.
-        axis: as for `argmax`; (): no axes, so each element is reduced alone (not for argmax and argmin).
+        axis: as for `argmax`; (): no axes, so each element is reduced alone; not allowed for argmax and argmin.
         keepdims: as for `argmax`.
         dtype: for ARGMAX and ARGMIN as for `argmax`; results of other functions have x's type.
-        exact: whether sum, average, l1, l2 and sum_square of floats are rounded once: `ExecutionFlags.EXACT_SUMS`.
-            Other functions that compute with floats refuse it.
+        exact: whether sum, average, l1, l2 and sum_square of floats are rounded once: `ExecutionFlags.EXACT_SUMS`. Not
+            allowed for other functions that compute with floats.
         out, device: as for `argmax`.
 
     Returns:
@@ -160,9 +163,9 @@ def sum(
     Args:
         x: as for `argmax`, of float16, float32, bool or an integer type.
         axis: as for `argmax`; (): no axes, returns the elements.
-        dtype: the type in which x is summed, any of these except bool. None: int64 for signed integers and bool, uint64
-            for unsigned integers, x's type for floats. A device tensor is not converted: int32 and uint32 need
-            dtype=x.dtype.
+        dtype: the type in which x is summed, any type of x except bool. None: int64 for signed integers and bool,
+            uint64 for unsigned integers, x's type for floats. Elements of a device tensor are not converted: a tensor
+            of int32 or uint32 needs dtype=x.dtype.
         keepdims: as for `argmax`.
         exact: whether sums of floats are rounded once: `ExecutionFlags.EXACT_SUMS`.
         out, device: as for `argmax`.
@@ -171,7 +174,7 @@ def sum(
         The sums; integers wrap. The sum of an empty array is 0. Otherwise as `argmax`.
 
     Raises:
-        TypeError: the function does not take x's type or `dtype`; the message lists the types that it takes.
+        TypeError: x's type or `dtype` is not allowed; the message lists the allowed types.
         DescriptorError: another argument is not allowed. Others as for `argmax`.
 
     Example:
@@ -217,7 +220,9 @@ def mean(
     exact: bool = False,
     **where: Unpack[Where],
 ) -> Call:
-    """The mean along axes, like `np.mean`, of float16 or float32; that of an empty array is NaN. Otherwise as `sum`.
+    """The mean along axes, like `np.mean`, of float16 or float32.
+
+    The mean of an empty array is NaN. Otherwise as `sum`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -244,17 +249,17 @@ def cumulative_sum(
         x: as for `sum`.
         axis: an axis; a negative axis counts from the last. None: the only axis.
         dtype: as for `sum`.
-        include_initial: whether the values begin with an additional 0; not for device tensors.
+        include_initial: whether an additional 0 precedes the sums; not allowed for device tensors.
         axis_direction: INCREASING begins at the first element, DECREASING at the last one.
         exact: as for `sum`.
         out, device: as for `argmax`.
 
     Returns:
-        The sums, with x's shape, and with `include_initial` one more along the axis. Integers wrap. The error of a
-        sum of floats does not grow with the number of elements. Otherwise as `argmax`.
+        The sums, with x's shape; with `include_initial` the axis is longer by 1. Integers wrap. The error of a sum of
+        floats does not grow with the number of elements. Otherwise as `argmax`.
 
     Raises:
-        TypeError: the function does not take x's type or `dtype`; the message lists the types that it takes.
+        TypeError: x's type or `dtype` is not allowed; the message lists the allowed types.
         DescriptorError: another argument is not allowed. Others as for `argmax`.
 
     Example:
@@ -280,7 +285,7 @@ def cumulative_prod(
 ) -> Call:
     """The cumulative products along an axis, as `np.cumulative_prod`: `CumulativeProductOperatorDesc`.
 
-    With `include_initial` the values begin with 1. Otherwise as `cumulative_sum`.
+    With `include_initial` an additional 1 precedes the products. Otherwise as `cumulative_sum`.
 
     Example:
         >>> import dmlgpu
@@ -339,7 +344,7 @@ def max(
     """The maximum along axes, like `np.max`, and optionally the indices of `argmax`, in one pass over x.
 
     Args:
-        x: as for `argmax`; an empty array is an error.
+        x: as for `argmax`; not empty along the reduced axes.
         axis: as for `argmax`; without indices also (): no axes, returns the elements.
         keepdims: as for `argmax`.
         output_indices: whether to also return indices.
@@ -351,7 +356,7 @@ def max(
         The maxima, or (maxima, indices), with the first index of equal maxima. NaN propagates. Otherwise as `argmax`.
 
     Raises:
-        TypeError: the function does not take x's type; the message lists those that it takes. Others as for `argmax`.
+        TypeError: x's type is not allowed; the message lists the allowed types. Others as for `argmax`.
 
     Example:
         >>> import dmlgpu
@@ -433,14 +438,14 @@ def top_k(
         axis: an axis; a negative axis counts from the last.
         largest: True selects the greatest elements, greatest first; False the least, least first. NaN is always greater
             than all numbers; in NumPy it is always last.
-        sorted: for compatibility; False changes nothing.
+        sorted: for compatibility; the elements are always in order.
         mode: NumPy's alternative to `largest`: "largest" or "smallest".
         indices_data_type: as for `max`.
-        out: a pair of what `argmax` takes.
+        out: a pair; both as for `argmax`.
         device: as for `argmax`.
 
     Returns:
-        (values, indices), with x's shape except k on the axis; values have x's type. Otherwise as `argmax`.
+        (values, indices), with x's shape, but size k on the axis; values have x's type. Otherwise as `argmax`.
 
     Raises:
         DescriptorError: an argument is not allowed, or the axis has fewer than k elements. Others as for `argmax`.
@@ -506,22 +511,22 @@ def max_pooling(
     Args:
         x: as for `argmax`: (N, C, H, W) or (N, C, D, H, W), where N, or N and C, may be missing. Pass a photograph
             (H, W, C) as x.transpose(2, 0, 1); otherwise W and C are pooled, with a warning if C is 3 or 4.
-        window_size: (height, width), or (depth, height, width). An int stands for equal entries: three for arrays of 5
-            dimensions, else two; so a volume (D, H, W) needs (3, 3, 3), not 3. The same holds for strides, padding,
-            dilations and spatial output_sizes.
-        output_sizes: all sizes of the output, or the spatial ones. None: as many windows as fit. One more is allowed
-            along dimensions with a remainder (ceiling mode).
+        window_size: (height, width), or (depth, height, width). An int stands for equal entries: three if x has 5
+            dimensions, otherwise two. A volume (D, H, W) therefore needs (3, 3, 3), not 3. The same holds for strides,
+            padding, dilations and output_sizes.
+        output_sizes: all sizes of the output, or the spatial ones. None: as many windows as fit. Along a dimension
+            where the windows leave a remainder, one more window is allowed (ceiling mode).
         output_indices: whether to also return indices.
         indices_data_type: INT64, UINT64 or UINT32, or the NumPy type.
-        strides: distance between windows. None: 1, whatever the window.
-        padding: number of places before and after the elements, which never win: an int for all sides, or per dimension
-            an int or a pair (before, after). None: 0.
-        dilations: distance between the elements of a window. None: 1.
+        strides: step from one window to the next. None: 1, for every window size.
+        padding: number of positions before and after the elements, which are never selected: an int for all sides, or
+            for each dimension an int or a pair (before, after). None: 0.
+        dilations: step from one element of a window to the next. None: 1.
         out, device: as for `argmax`; with indices `out` is a pair.
 
     Returns:
-        The maxima, or (maxima, indices), with the position of each first maximum in the whole of x, in row-major order.
-        They have x's rank, and are empty if N or C is 0. Otherwise as `argmax`.
+        The maxima, or (maxima, indices), with x's rank; empty if N or C is 0. An index is the position of a window's
+        first maximum in the whole of x, in row-major order. Otherwise as `argmax`.
 
     Raises:
         DescriptorError: an argument is not allowed. Others as for `argmax`.
@@ -590,18 +595,18 @@ def adaptive_max_pooling(
     indices_data_type: ElementType = DataType.INT64,
     **where: Unpack[Where],
 ) -> Call:
-    """`max_pooling` with `output_sizes` windows, which are adjacent.
+    """`max_pooling` over adjacent windows of equal size, from their number along each dimension.
 
     Args:
         x: as for `max_pooling`.
-        output_sizes: (height, width), or (depth, height, width): divisors of x's spatial sizes. An int stands for equal
-            ones, as in `max_pooling`; with 1 a window is the whole plane.
+        output_sizes: numbers of windows, (height, width) or (depth, height, width): divisors of x's spatial sizes. An
+            int stands for equal numbers, as in `max_pooling`; with 1 a window is the whole plane.
         output_indices: as for `max_pooling`.
         indices_data_type: as for `max_pooling`.
         out, device: as for `max_pooling`.
 
     Returns:
-        As `max_pooling`. The gradient is `max_pooling_grad` with strides that are the window's size.
+        As `max_pooling`. For the gradient, call `max_pooling_grad` with the window's size as strides.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -609,13 +614,14 @@ def adaptive_max_pooling(
         >>> dmlgpu.adaptive_max_pooling(image, (1, 2)).tolist()
         [[13.0, 15.0]]
     """
-    options: dict[str, Any] = {"output_indices": output_indices, "indices_data_type": indices_data_type}
-    return calls.adaptively_pooled(MaxPooling2OperatorDesc, x, output_sizes, **options)
+    return calls.adaptively_pooled(
+        MaxPooling2OperatorDesc, x, output_sizes, output_indices=output_indices, indices_data_type=indices_data_type
+    )
 
 
 @function
 def adaptive_average_pooling(x: Operand, output_sizes: Ints, *, exact: bool = False, **where: Unpack[Where]) -> Call:
-    """`average_pooling` with `output_sizes` windows; otherwise as `adaptive_max_pooling`.
+    """`average_pooling` over the windows of `adaptive_max_pooling`.
 
     Args:
         x: as for `average_pooling`.
@@ -651,7 +657,7 @@ def average_pooling(
         x: as for `max_pooling`, of float32 or float16.
         window_size: as for `max_pooling`.
         output_sizes: as for `max_pooling`.
-        include_padding: whether padding counts as zeros.
+        include_padding: whether the padding counts, as zeros.
         exact: whether averages are rounded once: `ExecutionFlags.EXACT_SUMS`.
         strides, padding, dilations: as for `max_pooling`.
         out, device: as for `argmax`.
@@ -698,11 +704,11 @@ def quantized_average_pooling(
         x: as for `max_pooling`, but of int8 or uint8, and neither a Dask array nor `dmlgpu.chunked`. An element q has
             the value (q - input_zero_point) * input_scale.
         window_size: as for `max_pooling`.
-        input_scale: a number, or an array of float32 with one for each channel.
-        input_zero_point: an integer, or an array of x's type with one for each channel; None: 0.
+        input_scale: a number, or an array of float32 with a scale for each channel.
+        input_zero_point: an integer, or an array of x's type with a zero point for each channel; None: 0.
         output_scale: as input_scale. Averages are divided by it, and rounded to the nearest integer, ties to even.
-        output_zero_point: as input_zero_point, of the result's type; added after rounding.
-        dtype: the type of the result, INT8 or UINT8, its name, or the NumPy type; None: x's.
+        output_zero_point: as input_zero_point, but of the result's type; added after rounding.
+        dtype: the type of the result, INT8 or UINT8, its name, or the NumPy type; None: x's type.
         output_sizes: as for `max_pooling`.
         include_padding: whether the padding counts, as zero points.
         strides, padding, dilations: as for `max_pooling`.
@@ -719,7 +725,7 @@ def quantized_average_pooling(
         >>> dmlgpu.quantized_average_pooling(x, 2, input_scale=0.5, input_zero_point=10, output_zero_point=3).tolist()
         [[13, 18]]
     """
-    parameters: Any = {
+    parameters: dict[str, Any] = {
         "input_scale_tensor": input_scale,
         "input_zero_point_tensor": input_zero_point,
         "output_scale_tensor": output_scale,
@@ -769,24 +775,25 @@ def average_pooling_grad(
     """The gradient of `average_pooling` without dilations: `AveragePoolingGradOperatorDesc` of an array.
 
     Args:
-        gradient: the gradient of each window's average, an array as for `average_pooling`.
+        gradient: an array as for `average_pooling`: the gradient of each window's average.
         input_sizes: all sizes of the pooled array, or the spatial ones; an int stands for equal spatial sizes.
         window_size: as for `max_pooling`.
         strides: as for `max_pooling`.
         padding: as for `max_pooling`.
-        include_padding: whether padding counted in the averages.
+        include_padding: whether the padding counted in the averages.
         out, device: as for `argmax`.
 
     Returns:
-        An array with the sizes of the pooled one, or a device tensor if `gradient` is one. Otherwise as `max_pooling`.
+        An array of the pooled array's shape, or a device tensor if `gradient` is one. Otherwise as `max_pooling`.
 
     Example:
         >>> import numpy as np, dmlgpu
         >>> dmlgpu.average_pooling_grad(np.float32([[4, 8]]), (1, 3), (1, 2)).tolist()
         [[2.0, 6.0, 4.0]]
     """
-    window: dict[str, Any] = {"strides": strides, "padding": padding, "include_padding": include_padding}
-    return calls.average_pooled_grad(gradient, input_sizes, window_size, **window)
+    return calls.average_pooled_grad(
+        gradient, input_sizes, window_size, strides=strides, padding=padding, include_padding=include_padding
+    )
 
 
 class _MaxPoolingGrad(Protocol):
@@ -823,12 +830,13 @@ def max_pooling_grad(
     """The gradient of `max_pooling`: `MaxPoolingGradOperatorDesc` of arrays.
 
     Args:
-        x: the pooled array, as for `max_pooling`, of float32 or float16. With indices only its shape and type matter.
-        gradient: the gradient of each window's first maximum, of x's type.
+        x: the pooled array, as for `max_pooling`, of float32 or float16. If `indices` is not None, its elements are not
+            read.
+        gradient: an array of x's type: the gradient of each window's first maximum.
         window_size: as for `max_pooling`.
         indices: the indices that `max_pooling` returned, of the gradient's shape; INT64, UINT64 or UINT32. Indices
-            outside their windows are ignored. None: the maxima are searched again, with the same results, in about
-            twice the time.
+            outside their windows are ignored. None: the maxima are searched again, which has the same results and
+            needs about twice the time.
         strides, padding, dilations: as for `max_pooling`.
         out, device: as for `argmax`.
 
@@ -850,14 +858,14 @@ def max_unpooling(x: Operand, indices: ArrayLike, output_sizes: Ints, **where: U
 
     Args:
         x: (N, C, H, W), or without N, or without N and C; of the types of `argmax`.
-        indices: the position of each element in the whole output, in row-major order; of x's shape; INT64, UINT64 or
-            UINT32. Negative ones, and those beyond the output, are ignored.
+        indices: an array of x's shape, of INT64, UINT64 or UINT32: the position of each element in the whole output, in
+            row-major order. Negative positions, and those beyond the output, are ignored.
         output_sizes: all sizes of the output, or (height, width); an int stands for equal height and width.
         out, device: as for `argmax`.
 
     Returns:
-        An array of x's type and rank, or a device tensor if x is one: the last element for each index, and 0 elsewhere.
-        Otherwise as `max_pooling`.
+        An array of x's type and rank, or a device tensor if x is one: at each position the last element with this
+        index, or 0 if there is none. Otherwise as `max_pooling`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -879,8 +887,8 @@ def roi_pooling(
         x: (N, C, H, W); float32 or float16; neither a Dask array nor `dmlgpu.chunked`.
         rois: (R, 5), of x's type: batch entry, x1, y1, x2, y2 of each region, where (x1, y1) is its first column and
             row, and (x2, y2) its last. Results are 0 for a batch entry that x lacks, and for bins outside x.
-        pooled_size: bins of a region, (height, width); an integer for both.
-        spatial_scale: factor of the coordinates, before they are rounded.
+        pooled_size: numbers of bins of a region, (height, width); an int stands for both.
+        spatial_scale: factor of the coordinates; the products are rounded.
         out, device: as for `argmax`.
 
     Returns:
@@ -898,7 +906,7 @@ def roi_pooling(
 def verify(
     desc: OperatorDesc, *inputs: Any, flags: ExecutionFlags = ExecutionFlags.NONE, device: Selector = None
 ) -> Any:
-    """Runs an operator on a device and compares the result with the NumPy oracle's: bit for bit, or within its bound.
+    """Runs an operator on a device, and compares its outputs with the oracle's: bit for bit, or within a bound.
 
     Args:
         desc: the operator.
@@ -907,11 +915,11 @@ def verify(
         device: as for `argmax`.
 
     Returns:
-        What the operator returned.
+        The output, or a tuple of several, as from `CompiledOperator`.
 
     Raises:
-        VerificationError: the results differ; the message has the first different coordinates, both values and the
-            plan. Other errors are those of `CompiledOperator`.
+        VerificationError: the outputs differ; the message has the first coordinates where they differ, both values and
+            the plan. Other errors are those of `CompiledOperator`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -932,14 +940,14 @@ def explain(
     """The plan of an operator: the dispatches that compute it on a device. `print` shows it.
 
     Args:
-        desc: the operator, such as `ArgmaxOperatorDesc.of(x, axes)`.
+        desc: the operator, such as `ArgmaxOperatorDesc.of(x, axes=(1,))`.
         device: as for `argmax`.
         flags: as for `Device.compile`.
         kernel: as for `Device.compile`.
 
     Raises:
-        DescriptorError: the kernel cannot compute the operator, or it would need more dispatches than a plan may have.
-        DeviceError: there is no such device. OutOfMemoryError: the operator's tensors do not fit its memory.
+        DescriptorError: the kernel cannot compute the operator, or the plan would have too many dispatches.
+        DeviceError: there is no such device. OutOfMemoryError: the operator's tensors do not fit the device's memory.
 
     Example:
         >>> import numpy as np, dmlgpu
