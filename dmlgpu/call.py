@@ -1,4 +1,4 @@
-"""Calls of functions as data: the properties of arrays that functions need, and the computation."""
+"""Calls of functions as data: what a function knows of an array (`Operand`), and what it computes (`Call`)."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ Type = np.dtype[Any]
 
 
 class Operand(NamedTuple):
-    """An array without its elements, as functions see it."""
+    """An array without its elements."""
 
     shape: Shape
     dtype: Type
     layout: TensorDesc | Shape | None = None
     """Descriptor of a device tensor, or strides of an array in bytes; None: C order."""
     in_parts: bool = False
-    """Whether it is computed in parts, so that it may have more elements than a tensor."""
+    """Whether the array is computed in parts, so that it may have more elements than a tensor."""
 
     @property
     def native(self) -> Type:
@@ -68,17 +68,17 @@ class Operand(NamedTuple):
 
     @property
     def is_on_device(self) -> bool:
-        """Whether it is a device tensor."""
+        """Whether the array is a device tensor."""
         return isinstance(self.layout, TensorDesc)
 
     def tensor(self, field: str, allowed: Iterable[DataType], dtype: Type | None = None) -> TensorDesc:
-        """The tensor that a device computes with: with the layout of the array if that has no gaps, else packed.
+        """The tensor that a device computes with: with the array's layout if that has no gaps, otherwise packed.
 
-        DirectML has neither 0-D nor empty tensors: () becomes (1,), and a size 0 becomes 1, so that everything else
-        about the call can still be checked.
+        DirectML has neither 0-D nor empty tensors: () becomes (1,), and a size 0 becomes 1, so that all other arguments
+        of the call can still be checked.
 
         Args:
-            field: its name in errors: a descriptor and its field.
+            field: the tensor's name in errors: a descriptor and its field.
             allowed: the types that errors list.
             dtype: the type that the elements are converted to first; None: no conversion.
         """
@@ -87,11 +87,11 @@ class Operand(NamedTuple):
         data_type = DataType.of(self.dtype if dtype is None else dtype, f"{field}.data_type", allowed)
         kind = LargeTensorDesc if self.in_parts else TensorDesc
         packed = kind(data_type, tuple([max(size, 1) for size in self.shape]) or (1,))
-        steps = [divmod(stride, self.dtype.itemsize) for stride in self.layout or ()]
-        if not steps or any(step < 0 or remainder for step, remainder in steps):
+        strides = [divmod(stride, self.dtype.itemsize) for stride in self.layout or ()]
+        if not strides or any(stride < 0 or remainder for stride, remainder in strides):
             return packed
-        as_it_lies = TensorDesc(data_type, self.shape, tuple(step for step, _ in steps))
-        return as_it_lies if as_it_lies.reach <= packed.element_count else packed
+        strided = TensorDesc(data_type, self.shape, tuple(stride for stride, _ in strides))
+        return strided if strided.reach <= packed.element_count else packed
 
 
 @dataclass(frozen=True)
@@ -100,20 +100,20 @@ class Call:
 
     desc: OperatorDesc
     shape: Shape
-    """Shape of every result: that of an output, except that dimensions of size 1 may be missing or added."""
+    """Shape of every result: the sizes of an output, but dimensions of size 1 may be missing or added."""
     dtypes: tuple[Type, ...]
     """Types of the results."""
     flags: ExecutionFlags = ExecutionFlags.NONE
     converted: Type | None = None
     """Type that the elements of x are converted to first; None: no conversion."""
     fill: float | None = None
-    """Value of every result if x or the results have no elements, so that nothing is computed; otherwise None."""
+    """Value of all results if x or the results have no elements, so that no device computes them; otherwise None."""
     padding: tuple[tuple[int, int], ...] | None = None
     """Elements to add before and after x along each dimension, whose values do not count; None: none."""
     warning: str = ""
     """Text of a warning to the caller."""
 
-    # Every call reads these, and calls are cached.
+    # Cached, because functions read them in every call, and calls are cached.
 
     @cached_property
     def inputs(self) -> tuple[TensorDesc, ...]:
@@ -127,19 +127,19 @@ class Call:
 
     @cached_property
     def tensors(self) -> tuple[TensorDesc, ...]:
-        """The packed tensors of results on a device."""
+        """The packed tensors of the results, for results on a device."""
         return tuple(TensorDesc(DataType.of(dtype), self.shape or (1,)) for dtype in self.dtypes)
 
     @cached_property
     def operators(self) -> WeakValueDictionary[int, Any]:
-        """The operators that have computed it, by the `id` of their device, as long as the device keeps them."""
+        """The operators that have computed the call, by the `id` of their device, as long as the device keeps them."""
         return WeakValueDictionary()
 
 
 # Over axes
 
 _WIDENING = (ReduceFunction.SUM, ReduceFunction.MULTIPLY)  # sums and products of integers have 64 bits, as in NumPy
-_IDENTITIES = {ReduceFunction.SUM: 0, ReduceFunction.MULTIPLY: 1, ReduceFunction.AVERAGE: np.nan}
+_OF_EMPTY = {ReduceFunction.SUM: 0, ReduceFunction.MULTIPLY: 1, ReduceFunction.AVERAGE: np.nan}  # other: an error
 
 
 def arg(kind: type[ArgOperatorDesc], x: Operand, axis: Any, keepdims: Any, axis_direction: Any, dtype: Any) -> Call:
@@ -161,32 +161,32 @@ def reduced(
         keepdims: whether reduced axes stay, with size 1.
         dtype: the type of indices; None: INT64.
         exact: whether sums are rounded once.
-        converted: the type that elements are converted to first; then x may be empty, as in NumPy's functions.
+        converted: the type that elements are converted to first; if it is not None, x may be empty, as in NumPy.
     """
     name = ReduceOperatorDesc.__name__
     member = ReduceFunction.member(function)
     types = ReduceOperatorDesc.types if member is None else REDUCE_TYPES[member]
     source = x.tensor(f"{name}.input_tensor", types["input_tensor"], converted)
-    gives_indices = types is ARG_TYPES
-    alone = _is_empty(axis) and not gives_indices
-    if alone and x.in_parts:
+    has_indices = types is ARG_TYPES
+    without_axes = _has_no_axis(axis) and not has_indices
+    if without_axes and x.in_parts:
         raise DescriptorError(f"{name}.axis: () is not allowed for chunked and Dask arrays; give at least one axis")
-    if alone:
-        # The elements are reduced along an added dimension.
+    if without_axes:
+        # Reduce each element along an added dimension of size 1.
         source, axis = _with_trailing(source), -1
-    if dtype is None and gives_indices:
+    if dtype is None and has_indices:
         dtype = DataType.INT64
     desc = ReduceOperatorDesc.of(function, source, axis=axis, output_data_type=dtype)
     result = desc.output_tensor.data_type.numpy
     if dtype is None and desc.function in (ReduceFunction.MAX, ReduceFunction.MIN):
-        result = x.native if converted is None else converted  # which may be bool
+        result = x.native if converted is None else converted  # may be bool, which descriptors lack
     flags = ExecutionFlags.NONE
     if flag(name, "exact", exact):
         flags = ExecutionFlags.EXACT_SUMS
         problems_with(desc, flags)  # raises if the sum cannot be exact, also for empty arrays
-    fill = None if converted is None else _IDENTITIES.get(desc.function)
+    fill = None if converted is None else _OF_EMPTY.get(desc.function)
     call = replace(_over_axes(desc, x, keepdims, result, fill=fill), flags=flags, converted=converted)
-    return replace(call, shape=x.shape, fill=_fill_of(x.shape)) if alone else call
+    return replace(call, shape=x.shape, fill=_fill_of(x.shape)) if without_axes else call
 
 
 def _over_axes(
@@ -196,7 +196,15 @@ def _over_axes(
     *results: Type,
     fill: float | None = None,
 ) -> Call:
-    """The call of an operator on x, or on x with an added dimension; `fill`: the result for empty x, None: an error."""
+    """The call of an operator on x, or on x with an added dimension.
+
+    Args:
+        desc: the operator.
+        x: the array.
+        keepdims: whether reduced axes stay, with size 1.
+        results: the types of the results.
+        fill: the result of empty reduced axes; None: these are an error.
+    """
     name, axes, shape = type(desc).__name__, desc.axes, x.shape
     keepdims = flag(name, "keepdims", keepdims)
     sizes = tuple([1 if i in axes else size for i, size in enumerate(shape) if keepdims or i not in axes])
@@ -210,10 +218,10 @@ def _over_axes(
 def numpy_reduced(
     name: str, function: ReduceFunction, x: Operand, axis: Any, keepdims: Any, dtype: Any = None, exact: Any = False
 ) -> Call:
-    """NumPy's function of this name; the result is of `dtype`, or of the type of NumPy's result.
+    """NumPy's function of this name; the result has the type `dtype`, or that of NumPy's result.
 
     Raises:
-        TypeError: the function does not support x's type or `dtype`, or would have to convert a device tensor.
+        TypeError: the function does not support x's type or `dtype`, or x is a device tensor of another type.
     """
     computed, result = _numpy_types(name, function, x, dtype)
     call = reduced(x, function, axis, keepdims, exact=exact, converted=computed)
@@ -223,12 +231,12 @@ def numpy_reduced(
 def extremum(
     name: str, function: ReduceFunction, x: Operand, axis: Any, keepdims: Any, output_indices: Any, dtype: Any
 ) -> Call:
-    """NumPy's max or min, with indices of type `dtype` if `output_indices` is True."""
+    """NumPy's max or min, and if `output_indices` is True also indices, of type `dtype`."""
     index_type = DataType.of(dtype, f"{name}.indices_data_type", ARG_TYPES["output_tensor"], of_input=False)
     if not flag(name, "output_indices", output_indices):
         return numpy_reduced(name, function, x, axis, keepdims)
     values = x.native
-    _numpy_types(name, function, x, None)  # raises if it does not support the type
+    _numpy_types(name, function, x, None)  # raises if the function does not support x's type
     kind = ExtremumOperatorDesc
     source = x.tensor(f"{kind.__name__}.input_tensor", kind.types["input_tensor"])
     desc = kind.of(function, source, axis=axis, indices_data_type=index_type)
@@ -240,7 +248,7 @@ MODES = {"largest": AxisDirection.DECREASING, "smallest": AxisDirection.INCREASI
 
 
 def top_k(x: Operand, k: Any, axis: Any, largest: Any, mode: Any, in_order: Any, dtype: Any) -> Call:
-    """The first k elements along an axis, and their indices; they are always in order."""
+    """The first k elements along an axis, always in order, and their indices."""
     kind, name = TopK1OperatorDesc, TopK1OperatorDesc.__name__
     direction = MODES["largest" if flag(name, "largest", largest) else "smallest"]
     if mode is not None:
@@ -270,7 +278,7 @@ def cumulative(
     direction: Any,
     exact: Any = False,
 ) -> Call:
-    """NumPy's function of this name; `initial`: whether results begin with 0, or 1 for products."""
+    """NumPy's function of this name; `initial`: whether an additional 0, for products 1, precedes the results."""
     multiplies = kind is CumulativeProductOperatorDesc
     function, desc_name = ReduceFunction.MULTIPLY if multiplies else ReduceFunction.SUM, kind.__name__
     computed, result = _numpy_types(name, function, x, dtype)
@@ -282,9 +290,9 @@ def cumulative(
     if flag(desc_name, "include_initial", initial):
         if x.is_on_device:
             raise TypeError(f"{name}: include_initial=True takes no device tensor, whose size stays; pass x.numpy()")
-        # An exclusive line with one more element, which no result includes.
-        one = (0, 1) if desc.axis_direction is AxisDirection.INCREASING else (1, 0)
-        padding = tuple([one if i == desc.axis else (0, 0) for i in range(len(shape))])
+        # Add an element at the end of each line, and compute exclusive results: none of them includes it.
+        end = (0, 1) if desc.axis_direction is AxisDirection.INCREASING else (1, 0)
+        padding = tuple([end if i == desc.axis else (0, 0) for i in range(len(shape))])
         shape = tuple([size + (i == desc.axis) for i, size in enumerate(shape)])
         source = source.packed(source.data_type, tuple([max(size, 1) for size in shape]))
         desc = kind.of(source, desc.axis, desc.axis_direction, **{kind.exclusive_field: True})
@@ -294,7 +302,10 @@ def cumulative(
 
 
 def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) -> tuple[Type, Type]:
-    """The types of NumPy's function of this name: of its computation, and its result, the lowest bits if narrower."""
+    """The type in which NumPy's function of this name is computed, and the type of its result.
+
+    A result of fewer bits has the lowest bits of the computed one.
+    """
     input_types = [data_type.numpy for data_type in REDUCE_TYPES[function]["input_tensor"]]
     widened = [data_type for data_type in SELECTED_TYPES if _wide(data_type.numpy) in input_types]
     allowed = [data_type.numpy for data_type in widened] + [np.dtype(bool)] * (np.dtype(np.uint8) in input_types)
@@ -309,11 +320,11 @@ def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) ->
     if requested not in allowed or source.kind not in "biuf":
         refused = f"dtype={requested} of {source}" if dtype is not None else source
         has_dtype = function not in (ReduceFunction.MAX, ReduceFunction.MIN) and source.kind in "biuf"
-        advice = ['give dtype="{0}"'] if has_dtype else []
-        how = conversion(source.name, widened, *advice) if dtype is None else ""
-        if how and x.is_on_device:
-            how = "; a device tensor is not converted: upload another type"
-        raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")
+        by_dtype = ['give dtype="{0}"'] if has_dtype else []
+        advice = conversion(source.name, widened, *by_dtype) if dtype is None else ""
+        if advice and x.is_on_device:
+            advice = "; a device tensor is not converted: upload another type"
+        raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{advice}")
     result = _wide(requested) if dtype is None and function in _WIDENING else requested
     computed = result if result in input_types or result.kind == "b" else _wide(result)
     if x.is_on_device and not source == computed == result:
@@ -325,17 +336,17 @@ def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) ->
 
 
 def _wide(dtype: Type) -> Type:
-    """The 64-bit type for integers, signed or unsigned; floats stay."""
+    """The type of 64 bits of an integer type's kind, signed or unsigned; of another type, the type itself."""
     return np.dtype({"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))
 
 
-def _is_empty(axis: Any) -> bool:
-    """Whether no axes are given: () or another empty collection."""
+def _has_no_axis(axis: Any) -> bool:
+    """Whether the argument `axis` is () or another empty collection."""
     return axis.size == 0 if isinstance(axis, np.ndarray) else isinstance(axis, (tuple, list, range, Set)) and not axis
 
 
 def _with_trailing(source: TensorDesc) -> TensorDesc:
-    """The tensor with a last dimension of size 1; a packed one becomes 1-D first, because ranks are limited."""
+    """The tensor with a last dimension of size 1; a packed tensor becomes 1-D first, because ranks are limited."""
     if source.is_packed:
         return replace(source, sizes=(source.element_count, 1), strides=None)
     return replace(source, sizes=(*source.sizes, 1), strides=(*source.element_strides, 0))
@@ -355,7 +366,7 @@ def pooled(
     exact: Any = False,
     **window: Any,
 ) -> Call:
-    """The values, or values and indices, of windows over an array; the other arguments are those of the functions."""
+    """The results of windows over an array: values, or values and indices. Arguments are those of the functions."""
     name = kind.__name__
     leading, fields = _window(name, x.shape, window_size, **window)
     if output_sizes is not None:
@@ -369,24 +380,24 @@ def pooled(
         check_holds(f"{name}.indices_data_type", index_type, math.prod(x.shape), "elements", POSITION_TYPES)
     flags = ExecutionFlags.EXACT_SUMS if flag(name, "exact", exact) else ExecutionFlags.NONE
     source = _with_leading(x.tensor(f"{name}.input_tensor", kind.types["input_tensor"]), leading)
-    # Images (height, width, channels), whose width and channels would be pooled.
+    # Probably images (height, width, channels), of which windows would pool width and channels.
     are_images = leading == len(x.shape) - 2 > 0 and x.shape[-1] <= 4 and min(x.shape[-3:-1]) >= 16
-    how = f"for an image (height, width, channels) pass x.transpose{(2, 0, 1) if leading == 1 else (0, 3, 1, 2)}"
+    advice = f"for an image (height, width, channels) pass x.transpose{(2, 0, 1) if leading == 1 else (0, 3, 1, 2)}"
     try:
         desc = kind.of(source, output_sizes=output_sizes, **fields)
     except DescriptorError as error:
         if are_images and f"{name}.window_size[1]: " in str(error):
-            raise DescriptorError(f"{error}; {how}") from None
+            raise DescriptorError(f"{error}; {advice}") from None
         raise
     shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
     warning = ""
     if are_images and x.shape[-1] > 2:
-        warning = f"windows lie over the last two axes of {x.shape}; {how}"
+        warning = f"windows lie over the last two axes of {x.shape}; {advice}"
     return Call(desc, shape, tuple(dtypes), flags, fill=_fill_of(shape), warning=warning)
 
 
 def adaptively_pooled(kind: type[PoolingOperatorDesc], x: Operand, output_sizes: Any, **options: Any) -> Call:
-    """The values of `output_sizes` adjacent windows; otherwise as `pooled`."""
+    """As `pooled`, with adjacent windows of equal size; `output_sizes`: their number along each dimension."""
     name = kind.__name__
     counts = (output_sizes,) * (3 if len(x.shape) == 5 else 2) if is_integer(output_sizes) else output_sizes
     counts = unsigned_array(name, "output_sizes", counts, 1)
@@ -405,7 +416,7 @@ def adaptively_pooled(kind: type[PoolingOperatorDesc], x: Operand, output_sizes:
 def quantized_pooled(
     x: Operand, window_size: Any, parameters: Mapping[str, Operand | None], dtype: Any, **window: Any
 ) -> Call:
-    """The averages of quantized elements; parameters are scales and zero points, by their fields."""
+    """The averages of quantized elements; `parameters`: scales and zero points, by their fields."""
     kind = QuantizedLinearAveragePoolingOperatorDesc
     name = kind.__name__
     leading, _ = _window(name, x.shape, window_size)
@@ -426,7 +437,7 @@ def quantized_pooled(
 
 
 def _of_channels(field: str, operand: Operand, data_type: DataType, shape: Shape, leading: int) -> TensorDesc:
-    """The tensor of the scale or zero point of an array of this shape: a number, or one for each channel."""
+    """The tensor of a scale or zero point of an array of this shape: a number, or a number for each channel."""
     channels = shape[leading - 1] if leading else 1
     if operand.dtype.kind == "b":
         raise DescriptorError(f"{field}.data_type: bool is not allowed; allowed is {data_type.name}")
@@ -449,7 +460,7 @@ def _of_channels(field: str, operand: Operand, data_type: DataType, shape: Shape
 
 
 def average_pooled_grad(x: Operand, input_sizes: Any, window_size: Any, **window: Any) -> Call:
-    """The gradient of average pooling, from a gradient with an element for each window."""
+    """The gradient of average pooling; x: the gradient of each window's average."""
     name = AveragePoolingGradOperatorDesc.__name__
     leading, fields = _window(name, x.shape, window_size, **window)
     sizes = _spatial_sizes(name, "input_sizes", input_sizes, x, leading)
@@ -486,12 +497,12 @@ def max_unpooled(x: Operand, indices: Any, output_sizes: Any) -> Call:
     if not 0 <= leading <= 2:
         raise DescriptorError(f"{name}.input_tensor.sizes: {x.shape} has {len(x.shape)} dimensions; allowed are 2 to 4")
     source = x.tensor(f"{name}.input_tensor", MaxUnpoolingOperatorDesc.types["input_tensor"])
-    places = _indices(name, indices, x.shape, "input")
+    positions = _indices(name, indices, x.shape, "input")
     sizes = _spatial_sizes(name, "output_sizes", output_sizes, x, leading)
     if 0 in x.shape[leading:]:
         raise DescriptorError(f"{name}.input_tensor.sizes: {x.shape} is empty")
-    tensors = _with_leading(source, leading), _with_leading(places, leading)
-    desc = MaxUnpoolingOperatorDesc.of(tensors[0], sizes, indices_tensor=tensors[1])
+    indices_tensor = _with_leading(positions, leading)
+    desc = MaxUnpoolingOperatorDesc.of(_with_leading(source, leading), sizes, indices_tensor=indices_tensor)
     shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
     warning = ""
     if is_integer(output_sizes) and any(size > output_sizes for size in x.shape[leading:]):
@@ -500,7 +511,7 @@ def max_unpooled(x: Operand, indices: Any, output_sizes: Any) -> Call:
 
 
 def roi_pooled(x: Operand, rois: Any, pooled_size: Any, spatial_scale: Any) -> Call:
-    """The maxima of the bins of regions."""
+    """The maxima of the bins of regions of interest."""
     kind, name = RoiPoolingOperatorDesc, RoiPoolingOperatorDesc.__name__
     if len(x.shape) != 4 or 0 in x.shape[2:]:
         raise DescriptorError(f"{name}.input_tensor.sizes: {x.shape} is not allowed; allowed is (N, C, height, width)")
@@ -510,7 +521,7 @@ def roi_pooled(x: Operand, rois: Any, pooled_size: Any, spatial_scale: Any) -> C
     regions = rois.tensor(f"{name}.roi_tensor", kind.types["roi_tensor"])
     desc = kind.of(source, pooled_size, spatial_scale, roi_tensor=_with_leading(regions, 0))
     shape = (rois.shape[0], x.shape[1], *desc.pooled_size)
-    # Without batch entries, all regions are outside x.
+    # If x has no batch entries, all regions are outside x: their results are 0.
     return Call(desc, shape, (x.native,), fill=0 if 0 in x.shape + shape else None)
 
 
@@ -520,6 +531,7 @@ def _fill_of(shape: Shape) -> float | None:
 
 
 def _check_windowed(name: str, shape: Shape, leading: int, field: str = "input_tensor") -> None:
+    """Raises a DescriptorError if a spatial size is 0."""
     if 0 in shape[leading:]:
         raise DescriptorError(f"{name}.{field}.sizes: a window over {shape} is empty")
 
@@ -533,30 +545,31 @@ def _with_leading(source: TensorDesc, leading: int) -> TensorDesc:
     return replace(source, sizes=(1,) * added + source.sizes, strides=strides)
 
 
-# Types of indices in functions. Descriptors accept the unsigned ones: below 2^63 INT64 has the bits of UINT64.
+# Types of indices in functions. Descriptors allow no INT64, and UINT64 replaces it: below 2^63 both have equal bits.
 POSITION_TYPES = (DataType.INT64, DataType.UINT64, DataType.UINT32)
 
 
 def _index_types(field: str, dtype: Any, *, of_input: bool = False) -> tuple[DataType, DataType]:
-    """The type of indices, and the one that replaces it in descriptors."""
+    """The type of indices, and the type that replaces it in descriptors."""
     data_type = DataType.of(dtype, field, POSITION_TYPES, of_input=of_input)
     if data_type not in POSITION_TYPES:
-        how = conversion(data_type.name.lower(), POSITION_TYPES) if of_input else ""
-        raise DescriptorError(f"{field}: {data_type.name} is not supported; allowed are {listed(POSITION_TYPES)}{how}")
+        advice = conversion(data_type.name.lower(), POSITION_TYPES) if of_input else ""
+        allowed = listed(POSITION_TYPES) + advice
+        raise DescriptorError(f"{field}: {data_type.name} is not supported; allowed are {allowed}")
     return data_type, DataType.UINT64 if data_type is DataType.INT64 else data_type
 
 
-def _indices(name: str, indices: Operand, expected: Shape, whose: str) -> TensorDesc:
-    """The tensor of indices for a descriptor; their shape must be the `expected` one."""
+def _indices(name: str, indices: Operand, expected: Shape, source: str) -> TensorDesc:
+    """The tensor of indices for a descriptor; their shape must be `expected`, that of `source` in errors."""
     field = f"{name}.indices_tensor"
     _, data_type = _index_types(f"{field}.data_type", indices.dtype, of_input=True)
     if indices.shape != expected:
-        raise DescriptorError(f"{field}.sizes: {indices.shape} is wrong; expected {expected} of the {whose}")
+        raise DescriptorError(f"{field}.sizes: {indices.shape} is wrong; expected {expected} of the {source}")
     return replace(indices.tensor(field, POSITION_TYPES), data_type=data_type)
 
 
 def arguments_of(windows: Sequence[Window]) -> dict[str, tuple[Any, ...]]:
-    """The arguments of functions for windows along each spatial dimension."""
+    """The arguments of functions, from the windows along each spatial dimension."""
     return {
         "window_size": tuple([window.window_size for window in windows]),
         "strides": tuple([window.stride for window in windows]),
@@ -572,13 +585,13 @@ def _window(
     """The number of dimensions before the spatial ones, and the window's fields for a descriptor's `of`."""
     if not is_integer(window_size):
         window_size = _entries(name, "window_size", window_size, 0)
-    spatial = _spatial(name, window_size, shape)
+    spatial = _spatial_rank(name, window_size, shape)
     fields = {"window_size": window_size, "strides": strides, **others}
     for field in ("window_size", "strides", "dilations"):
         if fields.get(field) is not None:
             fields[field] = _entries(name, field, fields[field], spatial)
     if isinstance(padding, str):
-        raise _named_padding(name, padding, shape[-spatial:], fields)
+        raise _padding_error(name, padding, shape[-spatial:], fields)
     if padding is not None:
         entries = _entries(name, "padding", padding, spatial)
         pairs = [_sides(name, i, entry) for i, entry in enumerate(entries)]
@@ -603,18 +616,18 @@ def _entries(name: str, field: str, value: Any, spatial: int) -> Sequence[Any]:
     return tuple(islice(value, MAX_RANK + 1))
 
 
-def _named_padding(name: str, padding: str, sizes: Shape, fields: dict[str, Any]) -> DescriptorError:
-    """The error for a named padding of other libraries, with what to write instead: 'same' is TensorFlow's."""
-    text = "write an integer, or for each dimension an integer or a pair (before, after)"
+def _padding_error(name: str, padding: str, sizes: Shape, fields: dict[str, Any]) -> DescriptorError:
+    """The error for a padding by name, as in other libraries, with what to write instead: 'same' is TensorFlow's."""
+    advice = "write an integer, or for each dimension an integer or a pair (before, after)"
     ones = (1,) * len(sizes)
-    steps = [fields.get(field) or ones for field in ("window_size", "strides", "dilations")]
+    arguments = [fields.get(field) or ones for field in ("window_size", "strides", "dilations")]
     if padding.lower() == "valid":
-        text = "leave it out"
-    elif padding.lower().startswith("same") and {*map(len, steps)} == {len(sizes)}:
-        rows = zip(sizes, *steps, strict=True)
+        advice = "leave it out"
+    elif padding.lower().startswith("same") and {*map(len, arguments)} == {len(sizes)}:
+        rows = zip(sizes, *arguments, strict=True)
         totals = (Window(n, k, s, dilation=d, output_size=-(-n // s)).overhang for n, k, s, d in rows)
-        text = f"for these sizes write padding={tuple((total // 2, total - total // 2) for total in totals)}"
-    return DescriptorError(f"{name}.padding: {padding!r} is not allowed; {text}")
+        advice = f"for these sizes write padding={tuple((total // 2, total - total // 2) for total in totals)}"
+    return DescriptorError(f"{name}.padding: {padding!r} is not allowed; {advice}")
 
 
 def _is_ordered(value: Any) -> bool:
@@ -633,7 +646,7 @@ def _sides(name: str, i: int, entry: Any) -> tuple[Any, Any]:
 
 
 def _spatial_sizes(name: str, field: str, sizes: Any, x: Operand, leading: int) -> Shape:
-    """The spatial sizes of a result, from these or from all its sizes."""
+    """The spatial sizes of a result, from its spatial sizes or all its sizes."""
     if sizes is None:
         raise DescriptorError(f"{name}.{field}: None is not allowed; give the sizes of what was pooled")
     spatial = len(x.shape) - leading
@@ -650,8 +663,8 @@ def _spatial_sizes(name: str, field: str, sizes: Any, x: Operand, leading: int) 
     return shape[leading:]
 
 
-def _spatial(name: str, window_size: Any, shape: Shape) -> int:
-    """The number of spatial dimensions of a window over an array; none, C, or N and C come before them."""
+def _spatial_rank(name: str, window_size: Any, shape: Shape) -> int:
+    """The number of spatial dimensions of an array; no dimension, C, or N and C come before them."""
     spatial = (3 if len(shape) == 5 else 2) if is_integer(window_size) else len(window_size)
     if spatial == 1 or len(shape) == 1:
         raise DescriptorError(
@@ -661,8 +674,8 @@ def _spatial(name: str, window_size: Any, shape: Shape) -> int:
     if spatial not in (2, 3):
         raise DescriptorError(f"{name}.window_size: {shown(window_size)} has {spatial} entries; allowed are 2 and 3")
     if not spatial <= len(shape) <= spatial + 2:
-        allowed = "an int as window takes 2 to 5"
+        allowed = "with an int as window_size are 2 to 5"
         if not is_integer(window_size):
-            allowed = f"a window of {spatial} entries takes {spatial} to {spatial + 2}"
-        raise DescriptorError(f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; {allowed}")
+            allowed = f"with a window_size of {spatial} entries are {spatial} to {spatial + 2}"
+        raise DescriptorError(f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; allowed {allowed}")
     return spatial
