@@ -323,28 +323,22 @@ def _elements(desc: _Windowed, shape: tuple[int, ...]) -> Iterator[tuple[Any, An
     """Iterates over the positions in a window, in row-major order.
 
     Yields, for each position, the windows whose element at that position lies in the input, and these elements; both as
-    index expressions. Positions that lie in the input for no window are skipped: there may be very many.
+    slices. Positions that lie in the input for no window are skipped: there may be very many.
     """
-    sizes = desc.output_tensor.sizes
-    reaching = [
-        range(max(0, -((last - start) // d)), min(size, (n - 1 + start) // d + 1))
-        for size, last, start, d, n in zip(
-            desc.window_size,
-            [(count - 1) * stride for count, stride in zip(sizes[2:], desc.strides, strict=True)],
-            desc.start_padding,
-            desc.dilations,
-            shape[2:],
-            strict=True,
-        )
-    ]
-    for offset in itertools.product(*reaching):
-        coordinates = [
-            np.arange(n) * stride - start + k * dilation
-            for n, stride, start, k, dilation in zip(
-                sizes[2:], desc.strides, desc.start_padding, offset, desc.dilations, strict=True
-            )
-        ]
-        inside = [(c >= 0) & (c < n) for c, n in zip(coordinates, shape[2:], strict=True)]
-        windows = (slice(None), slice(None), *np.ix_(*map(np.flatnonzero, inside)))
-        elements = (slice(None), slice(None), *np.ix_(*(c[i] for c, i in zip(coordinates, inside, strict=True))))
-        yield windows, elements
+    dimensions = []
+    for size, outputs, stride, start, dilation, n in zip(
+        desc.window_size, desc.output_tensor.sizes[2:], desc.strides, desc.start_padding, desc.dilations, shape[2:],
+        strict=True,
+    ):  # fmt: skip
+        pairs = []
+        last = (outputs - 1) * stride - start
+        for k in range(max(0, -(last // dilation)), min(size, (n - 1 + start) // dilation + 1)):
+            offset = k * dilation - start
+            first, end = max(0, -(offset // stride)), min(outputs, (n - 1 - offset) // stride + 1)
+            if first < end:
+                elements = slice(offset + first * stride, offset + end * stride, stride)
+                pairs.append((slice(first, end), elements))
+        dimensions.append(pairs)
+    for position in itertools.product(*dimensions):
+        windows, elements = zip(*position, strict=True)
+        yield (..., *windows), (..., *elements)
