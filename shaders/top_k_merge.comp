@@ -176,9 +176,17 @@ void main()
             order(4, 12), order(5, 13), order(6, 14), order(7, 15);
             merge_entries(0);
             merge_entries(8);
-            [[unroll]] for (uint i = 0; i < BLOCK; ++i)
-                if (rank + i - begin < end - begin)
-                    STORE_ENTRY(target, target_place + (rank + i) * ENTRY_WORDS, i)
+            if (IN_TURNS) {
+                [[dont_unroll]] for (uint i = 0; i < BLOCK; ++i) {
+                    if (rank + i - begin < end - begin)
+                        STORE_ENTRY(target, target_place + (rank + i) * ENTRY_WORDS, 0)
+                    copy_entry(0, 1), copy_entry(1, 2), copy_entry(2, 3);
+                }
+            } else {
+                [[unroll]] for (uint i = 0; i < BLOCK; ++i)
+                    if (rank + i - begin < end - begin)
+                        STORE_ENTRY(target, target_place + (rank + i) * ENTRY_WORDS, i)
+            }
             [[unroll]] for (uint i = 0; i < WAITING; ++i)
                 copy_entry(i, BLOCK + i);
         }

@@ -162,17 +162,16 @@ void find_row(Step step, uint place)
     if (step.chosen_count != 0) {
         uint group_size = 1 << step.group_shift;
         uint entry = step.chosen_place + (place >> step.group_shift) * ENTRY_WORDS;
-        uint element = lists[entry] - first_element;
-        uint begin = (element / 8 & ~(group_size - 1) | place & (group_size - 1)) * 8 + element % 8;
-        [[unroll]] for (uint i = 0; i < 8; ++i)
-            at[i] = begin + i * 8;
-        if (group_size == 1) {
-            // A loop, because SPIR-V that loads 8 of them takes long to compile.
-            [[dont_unroll]] for (uint i = 0; i < 8; ++i) {
-                [[unroll]] for (uint k = 0; k < 7; ++k)
-                    at[k] = at[k + 1];
-                at[7] = lists[entry + i * ENTRY_WORDS] - first_element;
-            }
+        // A loop, because SPIR-V that loads 8 of them takes long to compile.
+        [[dont_unroll]] for (uint i = 0; i < (group_size == 1 ? 8 : 1); ++i) {
+            [[unroll]] for (uint k = 0; k < 7; ++k)
+                at[k] = at[k + 1];
+            at[7] = lists[entry + i * ENTRY_WORDS] - first_element;
+        }
+        if (group_size > 1) {
+            uint begin = (at[7] / 8 & ~(group_size - 1) | place & (group_size - 1)) * 8 + at[7] % 8;
+            [[unroll]] for (uint i = 0; i < 8; ++i)
+                at[i] = begin + i * 8;
         }
     }
 }
@@ -202,12 +201,13 @@ void load_row(Step step)
                     loaded[i + k] = element_of(vector, k);
             }
         } else if (IN_TURNS) {
-            [[dont_unroll]] for (uint turn = 0; turn < 2; ++turn) {
-                [[unroll]] for (uint i = 0; i < 4; ++i) {
-                    loaded[i] = loaded[4 + i];
-                    loaded[4 + i] = LOAD(source, address + element[i] * stride);
-                    element[i] = element[4 + i];
-                }
+            [[dont_unroll]] for (uint turn = 0; turn < 4; ++turn) {
+                [[unroll]] for (uint i = 0; i < 6; ++i)
+                    loaded[i] = loaded[2 + i];
+                loaded[6] = LOAD(source, address + element[0] * stride);
+                loaded[7] = LOAD(source, address + element[1] * stride);
+                [[unroll]] for (uint i = 0; i < 6; ++i)
+                    element[i] = element[2 + i];
             }
         } else {
             [[unroll]] for (uint i = 0; i < 8; ++i)
