@@ -1,4 +1,5 @@
-// The accumulator of cumulative sums of floats.
+// The accumulator of cumulative sums of floats. The scans, its only kernels, need no or_neutral(), state_of() and
+// index_of().
 //
 // As in sum.glsl the state keeps the rounding errors of its additions. The sum stays in range in any order: before it
 // can overflow, both it and all later terms are scaled by SCALE. The bits that small terms lose are nothing next to the

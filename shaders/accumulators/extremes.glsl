@@ -10,7 +10,7 @@
 // An element of 8 or 16 bits is shifted to the high bits of a word. Its neighbours below cannot change which element is
 // the greatest; highest_key() shifts them out.
 
-const uint GROUP = 4;
+const uint GROUP = 4;  // with 8, rows of 100 elements take 1.2 to 1.4 times as long on lavapipe
 
 struct Extremes {
     int most;
