@@ -2,10 +2,10 @@
 
     dmlgpu.argmax(x, axis=1)
       source_of(x)             an ndarray, a DeviceTensor, or another `Source`
-      body(operand, axis=1)    its body makes a `Call`, or it is cached
-      computed(call, x)        an operator of a device computes it; another source computes it itself
+      body(operand, axis=1)    the body of argmax makes a `Call`, unless the call is cached
+      computed(call, x)        an operator of a device computes the call; another source computes it by `compute`
 
-Dask and chunked arrays are such other sources: their modules import this one.
+Dask and chunked arrays are other sources; their modules import this one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache, wraps
 from importlib import import_module
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, SupportsIndex, TypedDict, overload
@@ -77,12 +77,12 @@ class Window(Where, total=False):
 
 
 class Source(ABC):
-    """An array that is neither on this machine nor on a device as a whole, and computes calls itself."""
+    """An array that neither NumPy nor a device has as a whole, and that computes calls itself."""
 
     @property
     @abstractmethod
     def operand(self) -> Operand:
-        """The array without its elements, as functions see it."""
+        """The array without its elements."""
 
     @abstractmethod
     def compute(self, call: Call, out: Any, device: Selector) -> Any:
@@ -90,17 +90,17 @@ class Source(ABC):
 
 
 class SupportsCompute(Protocol):
-    """A Dask array, as type checkers see it."""
+    """A Dask array, for type checkers."""
 
     def compute(self, **options: Any) -> Any:
-        """The array."""
+        """The elements, as an array of NumPy."""
 
 
 P = ParamSpec("P")
 
 
 class FunctionOf(Protocol[P]):
-    """A function of an array. It returns device tensors for device tensors, arrays for what NumPy can view."""
+    """A function of an array: returns device tensors for device tensors, and arrays for what NumPy can view."""
 
     __name__: str
 
@@ -113,7 +113,7 @@ class FunctionOf(Protocol[P]):
 
 
 class FunctionOfArrays(Protocol[P]):
-    """A function of several arrays, whose result is like the first."""
+    """A function of several arrays: returns a device tensor if the first array is one, otherwise an array."""
 
     __name__: str
 
@@ -153,7 +153,7 @@ _ELSEWHERE = (
     ("stride", "strides"),
 )
 
-# Arguments of functions by their names in descriptors.
+# Arguments of functions, by the fields of descriptors that errors name.
 _FIELDS = {
     "start_padding": "padding",
     "end_padding": "padding",
@@ -166,7 +166,7 @@ _FIELDS = {
     "input_gradient_tensor.sizes": "gradient.shape",
 }
 
-# The classes of arrays that lie in one place as a whole: all other sources compute calls themselves.
+# The classes of arrays that NumPy or a device has as a whole; all other sources compute calls themselves.
 _WHOLE = {np.ndarray, DeviceTensor}
 
 # The operators that other sources compute.
@@ -184,7 +184,7 @@ _IMMUTABLE = {int, float, bool, str, type(None), DataType, AxisDirection, Reduce
 
 
 def function(body: Callable[Concatenate[Operand, P], Call]) -> FunctionOf[P]:
-    """The function for users, from one that makes its `Call`; it also has the arguments of `Where`."""
+    """The function for users, with the arguments of `Where`, from a `body` that makes its `Call`."""
     first = next(iter(inspect.signature(body).parameters))
     wrapper: FunctionOf[P] = _decorated(body, (first,), first)
     return wrapper
@@ -193,15 +193,15 @@ def function(body: Callable[Concatenate[Operand, P], Call]) -> FunctionOf[P]:
 def function_of_arrays(
     *names: str, like: str = "x"
 ) -> Callable[[Callable[Concatenate[Operand, P], Call]], FunctionOfArrays[P]]:
-    """As `function`, with arrays as the arguments of these names, which are Operands in the body.
+    """As `function`, if the arguments of these names are arrays; the body gets their Operands.
 
-    `like`: the one that the result is like.
+    `like`: the name of the array that decides whether the result is a device tensor.
     """
     return lambda body: _decorated(body, names, like)
 
 
 def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
-    """The function for users of a body, with arrays as the arguments of these names; the result is like `like`."""
+    """The function for users of a body; `names` and `like` as for `function_of_arrays`."""
     signature = _expanded(inspect.signature(body))
     parameters = dict(signature.parameters)
     by_position = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -210,42 +210,42 @@ def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> An
     paths = {name: f"{body.__name__}.{name}" for name in names}
 
     def checked(*args: Any, **options: Any) -> Call:
-        """The call that the body makes, if it has such arguments."""
+        """The call that the body makes; raises a TypeError if the body has no such arguments."""
         if not options.keys() <= parameters.keys():
             name = min(options.keys() - parameters.keys())
             raise TypeError(f"{body.__name__}() has no argument {name!r}; {write_instead(name, parameters)}")
         if len(args) > len(by_position):
             most = f"{len(by_position)} positional argument" + "s" * (len(by_position) > 1)
-            more = ", ".join([name for name in parameters if name not in by_position])
-            raise TypeError(f"{body.__name__}() takes {most} but {len(args)} were given; name the others: {more}")
+            others = ", ".join([name for name in parameters if name not in by_position])
+            raise TypeError(f"{body.__name__}() takes {most} but {len(args)} were given; name the others: {others}")
         return body(*args, **options)
 
-    # Checks of a descriptor take about 60 us, ten times a look-up. Typed, because True equals 1 but is not allowed.
+    # To check a descriptor costs about 60 us, ten times a look-up. Typed, because True equals 1 but is not allowed.
     cached: Any = lru_cache(256, typed=True)(checked)
 
     @wraps(body)
     def wrapper(*args: Any, out: Any = None, device: Selector = None, **options: Any) -> Any:
-        if others or not args:
+        if others or not args:  # the first array may be a named argument, and the others become Operands
             named = dict(zip(by_position, args, strict=False)) | options
             if len(named) < len(args) + len(options) or not needed <= named.keys():
                 checked(*args, **options)  # raises a TypeError
             args, options = (named.pop(first),), named
         arrays: dict[str, Any] = {first: source_of(args[0], paths[first])}
         for name in others:
-            # An optional array is None if omitted, or a number.
+            # The default of an optional array is None, for no array, or a number.
             default = parameters[name].default
             argument = options.get(name, default)
             if argument is not None or default is not None:
                 arrays[name] = source_of(argument, paths[name])
                 options[name] = operand_of(arrays[name])
         values = (*args[1:], *options.values())
-        make = cached if all(map(_is_immutable, values)) else checked
+        call_of = cached if all(map(_is_immutable, values)) else checked
         try:
-            call: Call = make(operand_of(arrays[first]), *args[1:], **options)
+            call: Call = call_of(operand_of(arrays[first]), *args[1:], **options)
             if call.warning:
                 warnings.warn(f"{body.__name__}: {call.warning}", stacklevel=2)
             if _WHOLE.issuperset(map(type, arrays.values())):
-                return computed(call, arrays, arrays[like], out, device)
+                return computed(call, *arrays.values(), like=arrays[like], out=out, device=device)
             if others or not isinstance(call.desc, _IN_PARTS):
                 raise TypeError(
                     f"{body.__name__}() takes neither chunked nor Dask arrays; pass arrays or device tensors"
@@ -260,28 +260,29 @@ def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> An
 
 
 def _expanded(signature: inspect.Signature) -> inspect.Signature:
-    """The signature of a body as users see it: with the entries of its last argument, a TypedDict, as arguments."""
+    """The signature for users of a body, whose last argument, a TypedDict, is replaced by its entries."""
     *parameters, last = signature.parameters.values()
     entries = (Window if last.name == "window" else Where).__annotations__
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=entries[name].__forward_arg__)
         for name in sorted(entries, key=list(Where.__annotations__).__contains__)  # `out` and `device` are the last
     ]
-    seen = [p.replace(annotation=p.annotation.replace("Operand", "ArrayLike")) for p in parameters]
-    return inspect.Signature([*seen, *added])
+    parameters = [p.replace(annotation=p.annotation.replace("Operand", "ArrayLike")) for p in parameters]
+    return inspect.Signature([*parameters, *added])
 
 
 def write_instead(argument: str, known: Collection[str]) -> str:
-    """What to write instead of an unknown argument, for errors: a known one with its meaning, or the list of all."""
-    for name, here in _ELSEWHERE:
-        first = re.split(r"\W", here)[0]
+    """What to write instead of an unknown argument, for errors: the known one with its meaning, or a list of all."""
+    for name, advice in _ELSEWHERE:
+        first = re.split(r"\W", advice)[0]
         # Functions have `out`; the command line has options in place of `chunked`.
         if name == argument and (first in known or (first == "dmlgpu" and "out" in known)):
-            return f"write {here}"
+            return f"write {advice}"
     return f"its arguments are {', '.join(known)}"
 
 
 def _in_callers_words(error: DescriptorError, name: str) -> DescriptorError:
+    """The error with arguments of the function `name` instead of fields of the descriptor."""
     descriptor, dot, message = str(error).partition(".")
     if descriptor == ExtremumOperatorDesc.__name__:  # not an operator of DirectML
         descriptor = name
@@ -294,6 +295,7 @@ def _in_callers_words(error: DescriptorError, name: str) -> DescriptorError:
 
 
 def _is_immutable(value: Any) -> bool:
+    """Whether an argument can be part of a cache's key; False if in doubt."""
     if type(value) is tuple:
         return all(type(entry) is int or (type(entry) is tuple and _is_immutable(entry)) for entry in value)
     return (
@@ -312,17 +314,17 @@ def source_of(x: Any, name: str) -> Array | DeviceTensor | Source:
     if isinstance(x, (np.ndarray, DeviceTensor, Source)):
         return as_array(x, name) if isinstance(x, np.ndarray) else x
     if "dask" in {kind.__module__.partition(".")[0] for kind in type(x).__mro__}:
-        # The import of Dask takes a second, so only an array of Dask causes it.
+        # The import of Dask needs a second, so only an array of Dask causes it.
         source: Source = import_module("dmlgpu.interop.dask").DaskArray(x, name)
         return source
     if isinstance(x, (str, os.PathLike)):
-        how = f"pass dmlgpu.chunked({shown(x)})" if str(x).endswith(".npy") else "load the file first"
-        raise DescriptorError(f"{name}: {shown(x)} is not an array; {how}")
+        advice = f"pass dmlgpu.chunked({shown(x)})" if str(x).endswith(".npy") else "load the file first"
+        raise DescriptorError(f"{name}: {shown(x)} is not an array; {advice}")
     return as_array(x, name)
 
 
 def operand_of(source: Array | DeviceTensor | Source) -> Operand:
-    """An array without its elements, as functions see it."""
+    """A source without its elements."""
     if isinstance(source, DeviceTensor):
         desc = source.desc
         return Operand(source.shape, desc.data_type.numpy, desc)
@@ -333,30 +335,32 @@ def operand_of(source: Array | DeviceTensor | Source) -> Operand:
 
 def computed(
     call: Call,
-    arrays: Mapping[str, Array | DeviceTensor | Source],
-    like: Array | DeviceTensor,
+    *arrays: Any,
+    like: Array | DeviceTensor | None = None,
     out: Any = None,
     device: Selector = None,
 ) -> Any:
     """The results of a call: one, or a tuple of several.
 
     Args:
-        call: what to compute.
-        arrays: its arrays, in the order of the operator's tensors; an operator with fewer inputs reads the last ones.
-        like: results are device tensors if this is one, otherwise arrays, or NumPy scalars.
+        call: the call.
+        arrays: its arrays and device tensors, in the order of the operator's tensors; if the operator has fewer inputs,
+            it reads the last ones.
+        like: results are device tensors if this is one, otherwise arrays, or NumPy scalars; None: the first array.
         out: as in `Where`.
         device: as in `Where`.
 
     Raises:
-        TypeError: `out` is of another kind or type. DescriptorError: it has another shape, or memory that it shares.
+        TypeError: `out` is of another class or type. DescriptorError: `out` has another shape, or two targets share
+            memory.
     """
-    inputs: list[Any] = [*arrays.values()][-len(call.inputs) :]
-    if isinstance(like, DeviceTensor) and call.fill is None:
+    inputs = arrays[-len(call.inputs) :]
+    if isinstance(arrays[0] if like is None else like, DeviceTensor) and call.fill is None:
         return _on_device(call, inputs, out, device)
-    targets = None if out is None else _outs(call, out, np.ndarray, "an array")
+    targets = None if out is None else _targets(call, out, np.ndarray, "an array")
     if call.fill is not None:
         if device is not None:
-            open_device(device)  # raises if there is none
+            open_device(device)  # raises if there is no such device
         results: list[Any] = [np.full(call.shape, call.fill, dtype) for dtype in call.dtypes]
     elif call.converted is not None and (sums := _short_sum(call, inputs[0], device)) is not None:
         results = [sums]
@@ -374,7 +378,7 @@ def computed(
 def _on_device(call: Call, inputs: Sequence[Any], out: Any, device: Selector) -> Any:
     """The results as device tensors: `out` if that is not None."""
     owner = device_for(device, inputs)
-    targets = None if out is None else _outs(call, out, DeviceTensor, "a packed device tensor")
+    targets = None if out is None else _targets(call, out, DeviceTensor, "a packed device tensor")
     sources = [
         _viewed(x, call.inputs[i])
         if isinstance(x, DeviceTensor)
@@ -391,7 +395,7 @@ def _on_device(call: Call, inputs: Sequence[Any], out: Any, device: Selector) ->
 
 
 def _viewed(x: DeviceTensor, tensor: TensorDesc) -> DeviceTensor:
-    """A device tensor as the tensor of an operator."""
+    """A device tensor with the layout of an operator's tensor."""
     return x if x.desc is tensor else view_of(x, tensor, tensor.sizes)
 
 
@@ -408,14 +412,14 @@ def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Any]:
         y = y.numpy() if isinstance(y, DeviceTensor) else y
         if y.dtype != dtype:
             # Integers and bool of equal size have equal bits, such as UINT64 for INT64.
-            same = dtype.itemsize == y.dtype.itemsize and "f" not in dtype.kind + y.dtype.kind
-            y = y.view(dtype) if same else y.astype(dtype)
+            has_same_bits = dtype.itemsize == y.dtype.itemsize and "f" not in dtype.kind + y.dtype.kind
+            y = y.view(dtype) if has_same_bits else y.astype(dtype)
         results.append(y if y.shape == call.shape else y.reshape(call.shape))
     return results
 
 
 def _elements(call: Call, i: int, x: Array) -> Array:
-    """The elements of an array as those of an input tensor of the operator."""
+    """The elements of an array, with the type and sizes of an input tensor of the operator."""
     tensor = call.inputs[i]
     if i and x.ndim == 0:
         x = _typed(x, call.desc, call.desc.input_fields[i])
@@ -428,17 +432,17 @@ def _elements(call: Call, i: int, x: Array) -> Array:
     return x if x.shape == tensor.sizes else x.reshape(tensor.sizes)
 
 
-def _typed(x: Any, desc: OperatorDesc, field: str) -> Any:
-    """A number, converted to the type of its tensor."""
+def _typed(x: Array, desc: OperatorDesc, field: str) -> Array:
+    """A number as a 0-D array, converted to the type of its tensor."""
     data_type = getattr(desc, field).data_type
-    if not isinstance(x, np.ndarray) or x.dtype == data_type.numpy:
+    if x.dtype == data_type.numpy:
         return x
     number = x.item()
     try:
         if not data_type.is_float:
             return np.array(number, data_type.numpy)
         with np.errstate(over="raise", under="ignore"):
-            typed = np.array(float(number)).astype(data_type.numpy)
+            typed: Array = np.array(float(number)).astype(data_type.numpy)
     except (OverflowError, FloatingPointError):
         limits = np.finfo(data_type.numpy) if data_type.is_float else np.iinfo(data_type.numpy)
         text = f"{shown(number)} is out of range; {data_type.name} has {limits.min} to {limits.max}"
@@ -450,7 +454,7 @@ def _typed(x: Any, desc: OperatorDesc, field: str) -> Any:
 
 
 def device_for(selector: Selector, inputs: Sequence[Any]) -> Device:
-    """The device of the first device tensor, if none or the same is selected; otherwise the selected one."""
+    """The selected device. Its `Device` is that of the first device tensor, if this is on it or `selector` is None."""
     if isinstance(selector, Device):
         return selector
     for x in inputs:
@@ -462,8 +466,8 @@ def device_for(selector: Selector, inputs: Sequence[Any]) -> Device:
     return open_device(selector)
 
 
-def _outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
-    """The argument `out` as a list of targets of this class, which errors call `what`.
+def _targets(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
+    """The argument `out` as a list of targets of the class `kind`, which errors call `what`.
 
     Raises:
         TypeError: a target is of another class or type. DescriptorError: it has another shape, there are too many or
@@ -475,8 +479,8 @@ def _outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
         if not isinstance(target, kind) or target.dtype != dtype:
             if isinstance(target, (str, os.PathLike)):
                 raise TypeError(f"out: {shown(target)} is not allowed; paths are for dmlgpu.chunked(x)")
-            how = _how_typed(call, i) if isinstance(target, kind) else ""
-            raise TypeError(f"out: {described(target)} is not allowed; allowed is {what} of {dtype}{how}")
+            advice = _type_advice(call, i) if isinstance(target, kind) else ""
+            raise TypeError(f"out: {described(target)} is not allowed; allowed is {what} of {dtype}{advice}")
         check_out(target, call.shape)
         if kind is DeviceTensor:
             if not target.desc.is_packed:
@@ -486,8 +490,8 @@ def _outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
     return targets
 
 
-def _how_typed(call: Call, i: int) -> str:
-    """How to get a result of another type, for errors; "" if it has x's type."""
+def _type_advice(call: Call, i: int) -> str:
+    """How to get a result of another type, for errors; "" if no argument changes the type."""
     function = getattr(call.desc, "function", None)
     is_index = isinstance(call.desc, ArgOperatorDesc) or function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN)
     is_summed = call.converted is not None and function not in (ReduceFunction.MAX, ReduceFunction.MIN)
@@ -496,7 +500,7 @@ def _how_typed(call: Call, i: int) -> str:
 
 
 def out_entries(out: Any, count: int, what: str) -> list[Any]:
-    """The argument `out` as a list with an entry for each of `count` results, unchecked; errors call one `what`."""
+    """The argument `out` as a list of `count` entries, which are not checked; errors call an entry `what`."""
     targets = [*out] if count > 1 and isinstance(out, (tuple, list)) else [out]
     if len(targets) != count or isinstance(targets[0], (tuple, list)):
         allowed = what if count == 1 else f"a tuple, for each of {count} results {what}"
@@ -505,7 +509,7 @@ def out_entries(out: Any, count: int, what: str) -> list[Any]:
 
 
 def check_out(target: Any, shape: tuple[int, ...]) -> None:
-    """Raises a DescriptorError if a target has another shape than its result, or cannot hold it."""
+    """Raises a DescriptorError if a target has another shape than its result, or cannot be written."""
     if tuple(target.shape) != shape:
         raise DescriptorError(f"out: the shape {tuple(target.shape)} is wrong; expected {shape}")
     if not isinstance(target, np.ndarray):
@@ -527,7 +531,7 @@ def share_memory(a: Array, b: Array) -> bool:
 
 
 def _is_apart(x: Array) -> bool:
-    """Whether no elements share memory, as in every slice or transposition of an array."""
+    """Whether no two elements share memory, as in every slice or transposition of a packed array."""
     reach = x.itemsize
     for stride, size in sorted((abs(stride), size) for stride, size in zip(x.strides, x.shape, strict=True)):
         if size > 1:
@@ -539,14 +543,14 @@ def _is_apart(x: Array) -> bool:
 
 # Sums of integers of 8 and 16 bits
 
-# Elements per row in the sum of a whole array: the most elements of 16 bits whose sum has 32 bits.
+# Elements per row in the sum of a whole array: as many elements of 16 bits as have a sum of 32 bits.
 _SHORT_ROW = 1 << 16
 
 
 def _short_sum(call: Call, x: Array, device: Selector) -> Array | None:
-    """The sum of integers of 8 or 16 bits; None for other calls, or if 32 bits hold the sum of too few elements.
+    """The sum of integers of 8 or 16 bits: a device sums parts in 32 bits, and NumPy adds these sums.
 
-    Longer sums are computed in parts, which NumPy adds.
+    None: the call is another one, or there would be too many parts.
     """
     desc = call.desc
     if not isinstance(desc, ReduceOperatorDesc) or desc.function is not ReduceFunction.SUM:
@@ -555,26 +559,27 @@ def _short_sum(call: Call, x: Array, device: Selector) -> Array | None:
         return None
     x, axes = x.reshape(desc.input_tensor.sizes), desc.axes
     wide = np.dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
-    most = 1 << 32 - 8 * x.itemsize
+    most = 1 << 32 - 8 * x.itemsize  # as many elements as have a sum of 32 bits
     if len(axes) == x.ndim and x.size > most and x.flags.c_contiguous:
         flat = x.reshape(-1)
         rows = flat[: x.size // _SHORT_ROW * _SHORT_ROW].reshape(-1, _SHORT_ROW)
         sums = _short_sums(rows, (1,), device).sum(dtype=wide) + flat[rows.size :].sum(dtype=wide)
     else:
+        # The device sums over as many of the last axes as `most` allows, NumPy over the axes before them.
         first, count = len(axes), 1
         while first and count * x.shape[axes[first - 1]] <= most:
             first -= 1
             count *= x.shape[axes[first]]
-        if first and count < 64:  # NumPy would add too many parts
+        if first and count < 64:
             return None
         sums = _short_sums(x, axes[first:], device).sum(axes[:first], wide, keepdims=True)
     return np.asarray(sums).astype(call.dtypes[0]).reshape(call.shape)
 
 
 def _short_sums(x: Array, axes: tuple[int, ...], device: Selector) -> Array:
-    """The sums over axes, with size 1 on each of them; 32 bits hold them."""
+    """The sums over axes, which stay with size 1, in 32 bits."""
     kind = ShortSumOperatorDesc
     desc = kind.of(operand_of(x).tensor(f"{kind.__name__}.input_tensor", kind.types["input_tensor"]), axes)
     dtype = np.dtype(np.int32 if x.dtype.kind == "i" else np.uint32)
-    sums: Array = computed(Call(desc, desc.output_tensor.sizes, (dtype,)), {"x": x}, x, device=device)
+    sums: Array = computed(Call(desc, desc.output_tensor.sizes, (dtype,)), x, device=device)
     return sums

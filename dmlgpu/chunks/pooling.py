@@ -92,7 +92,7 @@ class Pooling:
             output_indices=with_indices,
             **self.options,
         )
-        results = computed(call, {"x": x}, x, device=device)
+        results = computed(call, x, device=device)
         selected = ..., *(slice(outputs.start - part.start, None) for part, outputs in zip(parts, spatial, strict=True))
         if not with_indices:
             return (results[selected],)

@@ -150,7 +150,7 @@ def _reduced(
 ) -> Array:
     """The function of the elements along axes, which stay with size 1."""
     call = reduced(operand_of(x), function, axes, True, exact=exact, converted=converted)
-    values: Array = computed(call, {"x": x}, x, device=device)
+    values: Array = computed(call, x, device=device)
     return values
 
 
@@ -195,7 +195,7 @@ def _winners(reduction: Reduction, chunk: Array, begin: Shape, device: Selector)
     direction = AxisDirection.DECREASING if reduction.last else AxisDirection.INCREASING
     kind = ArgmaxOperatorDesc if reduction.function in _GREATEST else ArgminOperatorDesc
     call = arg(kind, operand_of(chunk), reduction.axes, True, direction, DataType.INT64)
-    index: Array = computed(call, {"x": chunk}, chunk, device=device)
+    index: Array = computed(call, chunk, device=device)
     place = list(np.ogrid[tuple(slice(size) for size in index.shape)])
     partial = np.zeros(index.shape, reduction.partial_type)
     # np.unravel_index of NumPy 2.3.0 to 2.5.1 has a bug if more than 8,192 indices have a last dimension of 1.
@@ -240,7 +240,7 @@ def _first(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -
     (axis,) = reduction.axes
     k, largest = min(reduction.k, chunk.shape[axis]), reduction.function in _GREATEST
     call = top_k(operand_of(chunk), k, axis, largest, None, True, DataType.INT64)
-    values, indices = computed(call, {"x": chunk}, chunk, device=device)
+    values, indices = computed(call, chunk, device=device)
     partial = np.empty(values.shape, reduction.partial_type)
     partial["value"], partial["index"] = values, indices + begin[axis]
     return partial
@@ -307,7 +307,7 @@ def _exact(function: ReduceFunction) -> Aggregation:
         desc = kind.of(source, axes, absolute=function is ReduceFunction.L1)
         sizes = desc.output_tensor.sizes
         call = Call(desc, sizes, (np.dtype(np.uint32),) * len(desc.outputs), fill=0 if 0 in sizes else None)
-        *words, specials = [word.ravel() for word in computed(call, {"x": chunk}, chunk, device=device)]
+        *words, specials = [word.ravel() for word in computed(call, chunk, device=device)]
         words[-1] = words[-1].view(np.int32)
         least = -298 if of_squares else -149
         return np.array([_SPECIALS[specials], *(np.ldexp(word, least + 32 * i) for i, word in enumerate(words))])

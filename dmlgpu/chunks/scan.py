@@ -99,7 +99,7 @@ class Scan:
         flags = ExecutionFlags.EXACT_SUMS if self.totals.exact else ExecutionFlags.NONE
         call = Call(desc, x.shape, self.totals.dtypes, flags=flags, fill=0 if 0 in x.shape else None)
         with np.errstate(over="ignore"):
-            values: Array = computed(call, {"x": x}, x, device=device)
+            values: Array = computed(call, x, device=device)
         first = x.shape[axis] - count if self.ascends else 0
         return values[(*(slice(None),) * axis, slice(first, first + count))]
 
