@@ -62,7 +62,7 @@ def file(tmp_path, monkeypatch):
 
 @pytest.fixture
 def environment(environment):
-    """The variables of a command in any folder, which sees one driver."""
+    """The variables of a command that runs in any folder and sees one driver."""
     set_drivers(environment.__setitem__, DRIVERS["lavapipe"])
     return environment | {"PYTHONPATH": str(ROOT)}
 
