@@ -284,17 +284,21 @@ def test_roots_of_exact_squares_are_rounded_once(mapped):
 
 
 @pytest.mark.parametrize(
-    "describe",
-    [ExactSumOperatorDesc.of, functools.partial(ExactSumOperatorDesc.of, absolute=True), ExactSquaresOperatorDesc.of],
+    ("describe", "cases"),
+    [
+        (ExactSumOperatorDesc.of, slice(None)),
+        (functools.partial(ExactSumOperatorDesc.of, absolute=True), slice(1, None, 2)),
+        (ExactSquaresOperatorDesc.of, slice(0, None, 2)),
+    ],
     ids=["sums", "sums of magnitudes", "sums of squares"],
 )
-def test_sums_as_integers_equal_reference(mapped, describe):
+def test_sums_as_integers_equal_reference(mapped, describe, cases):
     """Every word of the integers, which chunked and Dask arrays merge, for elements of any bits."""
     bits = np.random.default_rng(3).integers(0, 1 << 32, (7, 1100, 5), np.uint64)
     x = bits.astype(np.uint32).view(np.float32)
     x[0, 5] = -0.0
     few = np.ascontiguousarray(x[:, :30])  # split tensors of few outputs have thousands of dispatches
-    for elements, axes in ((few, (0,)), (x, (1,)), (x, (0, 1)), (x, (1, 2)), (x, (0, 1, 2))):
+    for elements, axes in ((few, (0,)), (x, (1,)), (x, (0, 1)), (x, (1, 2)), (x, (0, 1, 2)))[cases]:
         dmlgpu.verify(describe(elements, axes), elements, device=mapped)
 
 
