@@ -524,7 +524,9 @@ def test_extrema_with_indices_are_those_of_both_functions(device, extremum, inde
     if x.dtype.kind == "f":
         x[2, 3], x[3, 4] = np.nan, -0.0
     chunks = dmlgpu.chunked(x, chunk_bytes=300)
-    for source, keepdims in itertools.product((x, x[::2, ::-1], x.T, chunks), (False, True)):
+    # Half of the arrays keep their axes; for minima, the others.
+    for number, source in enumerate((x, x[::2, ::-1], x.T, chunks), extremum is dmlgpu.min):
+        keepdims = number % 2 == 1
         whole = x if source is chunks else source
         values, indices = extremum(source, axis, keepdims=keepdims, output_indices=True, device=device)
         expected = extremum(whole, axis, keepdims=keepdims, device=device)
