@@ -39,20 +39,20 @@ class Reduction:
     axes: Shape
     keepdims: bool
     dtypes: tuple[Type, ...]
-    """The types of the results; if there are two, the values and their indices."""
+    """The types of the results: of one, or of values and their indices."""
     element_type: Type
-    """The type in which elements are computed."""
+    """The type that elements are converted to."""
     function: ReduceFunction
     last: bool
-    """Whether the last of equal elements wins."""
+    """Whether the last of equal elements is selected."""
     exact: bool = False
     """Whether sums of floats are rounded once."""
     k: int = 0
-    """Number of elements along the axis that TOP_K selects by `function`; 0: another reduction, to one."""
+    """Number of elements along the axis that TOP_K selects, by MAX or MIN; 0: another reduction."""
 
     @classmethod
     def of(cls, call: Call, operand: Operand) -> Self:
-        """The reduction that a function computes of an array."""
+        """The reduction of a call on an array."""
         desc = call.desc
         axes: Shape
         last, k = False, 0
@@ -73,7 +73,7 @@ class Reduction:
 
     @property
     def count(self) -> int:
-        """The number of elements that are reduced to one output."""
+        """The number of elements that an output reduces."""
         return math.prod(self.shape[axis] for axis in self.axes)
 
     @property
@@ -85,14 +85,15 @@ class Reduction:
         """The sizes of the outputs of an array of this shape."""
         return tuple((self.k or 1) if axis in self.axes else size for axis, size in enumerate(shape))
 
-    def reduced(self, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-        """From an entry for each dimension of x, the entries for the dimensions of the results."""
+    def reduced(self, entries: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The entries for the dimensions of the results, from an entry for each dimension of x."""
         if self.keepdims:
-            return sizes
-        return tuple(size for axis, size in enumerate(sizes) if axis not in self.axes)
+            return entries
+        return tuple(entry for axis, entry in enumerate(entries) if axis not in self.axes)
 
     @property
     def _aggregation(self) -> Aggregation:
+        """How chunks are reduced and merged."""
         if self.k:
             return _TOP_K
         table = _OF_INTEGERS if self.element_type.kind != "f" else _EXACT if self.exact else _AGGREGATIONS
@@ -106,35 +107,35 @@ class Reduction:
     def partial(self, chunk: Array, begin: Shape, device: Selector = None) -> Array:
         """The partials of a chunk: an array with size 1 on every reduced axis.
 
-        Terms of exact sums, and elements of TOP_K, are along the first of these axes.
+        The first of these axes is longer for exact sums, which have several terms, and for TOP_K, which has k elements.
 
         Args:
             chunk: a part of the array; no size on a reduced axis is 0.
-            begin: the coordinates of its first element in the whole array.
-            device: the device that computes it.
+            begin: the coordinates of the chunk's first element in the whole array.
+            device: the device that computes the partials.
         """
         with np.errstate(all="ignore"):
             return self._aggregation.of_chunk(self, self._as_floats(chunk), begin, device)
 
     def _as_floats(self, chunk: Array) -> Array:
-        """The chunk in the type in which floats are computed; integers are converted when they are reduced."""
+        """The chunk with elements of `element_type` if that is a float; integers are converted in the reduction."""
         is_other = self.element_type.kind == "f" and chunk.dtype.newbyteorder("=") != self.element_type
         return chunk.astype(self.element_type) if is_other else chunk
 
     def outputs(self, chunk: Array, begin: Shape, device: Selector = None) -> tuple[Array, ...]:
-        """The outputs of a chunk that has all their elements; the arguments are those of `partial`."""
+        """The outputs of a chunk that contains all elements of these outputs; arguments as for `partial`."""
         if not self.exact or self.count <= _FEW_OF_WHOLE:
             return self.results(self.partial(chunk, begin, device))
         outputs = _reduced(self._as_floats(chunk), self.function, self.axes, device, exact=True)
         return (outputs.reshape(self.reduced(outputs.shape)),)
 
     def merged(self, partials: Array) -> Array:
-        """Merges the partials of chunks that are side by side along the reduced axes."""
+        """The partials of several chunks, from partials that are concatenated along a reduced axis."""
         with np.errstate(all="ignore"):
             return along(self._aggregation.merge(self, rows_of(partials, self.axes)), partials.shape, self.axes)
 
     def results(self, partial: Array) -> tuple[Array, ...]:
-        """The outputs of each result, from the merged partials of all chunks."""
+        """The outputs, as one array for each result, from the merged partials of all chunks."""
         rows = rows_of(partial, self.axes)
         sizes = self.reduced(self._outputs_of(partial.shape))
         with np.errstate(all="ignore"):
@@ -148,7 +149,7 @@ class Reduction:
 def _reduced(
     x: Array, function: ReduceFunction, axes: Shape, device: Selector, *, exact: bool = False, converted: Any = None
 ) -> Array:
-    """The function of the elements along axes, which stay with size 1."""
+    """A function of the elements along axes, which stay with size 1."""
     call = reduced(operand_of(x), function, axes, True, exact=exact, converted=converted)
     values: Array = computed(call, x, device=device)
     return values
@@ -156,55 +157,55 @@ def _reduced(
 
 @dataclass(frozen=True)
 class Aggregation:
-    """How a function is computed in chunks: a row of the table at the end."""
+    """How chunks are reduced and merged: a row of the tables at the end."""
 
     partial_type: Callable[[Type], Type]
     """The type of partials, from that of the elements."""
     of_chunk: Callable[[Reduction, Array, Shape, Selector], Array]
-    """The partials of a chunk; the arguments are a reduction and those of its `partial`."""
+    """The partials of a chunk; arguments: a reduction, and those of `Reduction.partial`."""
     merge: Callable[[Reduction, Array], Array]
-    """One partial result of each column of partials, or several terms of it."""
+    """The partial result of each column of partials; several terms for exact sums, several elements for TOP_K."""
     finish: Callable[[Array, int], Array] = lambda partial, count: partial
-    """The outputs, from the merged partials of all elements, and the number of elements of each output."""
+    """The outputs, from the merged partials of all chunks, and the number of elements of an output."""
 
 
 def rows_of(x: Array, axes: Shape) -> Array:
-    """Moves the elements of each output to a column."""
+    """The elements of x in rows and columns, with a column for each output over `axes`."""
     x = np.moveaxis(x, axes, range(len(axes)))
     return x.reshape(math.prod(x.shape[: len(axes)]), math.prod(x.shape[len(axes) :]))
 
 
 def along(columns: Array, shape: Shape, axes: Shape) -> Array:
-    """Moves columns to the first of the reduced axes of an array that had this shape; the others get size 1."""
+    """The inverse of `rows_of`: columns along the first of `axes` of an array of this shape; the others have size 1."""
     kept = [1 if axis in axes else size for axis, size in enumerate(shape) if axis != axes[0]]
     moved: Array = np.moveaxis(columns.reshape(len(columns), *kept), 0, axes[0])
     return moved
 
 
 def _float32(chunk: Array) -> Array:
-    """A chunk as float32, and so its result: a float16 might overflow before chunks are merged."""
+    """A chunk in float32, so that its result is in float32: a float16 might overflow before chunks are merged."""
     return chunk.astype(np.float32, copy=False)
 
 
-# ARGMAX, ARGMIN, MAX and MIN: a partial result is the winning element and its index in the whole array.
+# ARGMAX, ARGMIN, MAX and MIN: a partial result is the selected element and its index in the whole array.
 
 _GREATEST = (ReduceFunction.ARGMAX, ReduceFunction.MAX)
 
 
-def _winners(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
+def _selected(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
     direction = AxisDirection.DECREASING if reduction.last else AxisDirection.INCREASING
     kind = ArgmaxOperatorDesc if reduction.function in _GREATEST else ArgminOperatorDesc
     call = arg(kind, operand_of(chunk), reduction.axes, True, direction, DataType.INT64)
     index: Array = computed(call, chunk, device=device)
-    place = list(np.ogrid[tuple(slice(size) for size in index.shape)])
+    coordinates = list(np.ogrid[tuple(slice(size) for size in index.shape)])
     partial = np.zeros(index.shape, reduction.partial_type)
     # np.unravel_index of NumPy 2.3.0 to 2.5.1 has a bug if more than 8,192 indices have a last dimension of 1.
     quotient, step = index, 1
     for axis in reversed(reduction.axes):
-        quotient, place[axis] = np.divmod(quotient, chunk.shape[axis])
-        partial["index"] += (place[axis] + begin[axis]) * step
+        quotient, coordinates[axis] = np.divmod(quotient, chunk.shape[axis])
+        partial["index"] += (coordinates[axis] + begin[axis]) * step
         step *= reduction.shape[axis]
-    partial["value"] = chunk[tuple(place)]
+    partial["value"] = chunk[tuple(coordinates)]
     return partial
 
 
@@ -217,23 +218,25 @@ def _best(reduction: Reduction, rows: Array) -> Array:
 
 
 def _beats(reduction: Reduction, a: Array, b: Array) -> Array:
-    """Where a wins: NaN over all other elements, and the first or the last of equal elements."""
+    """Where a is selected, not b: NaN before all other elements, the first or the last of equal elements."""
     x, y = a["value"], b["value"]
     x_is_nan, y_is_nan = x != x, y != y
     greater = x > y if reduction.function in _GREATEST else x < y
     before = a["index"] > b["index"] if reduction.last else a["index"] < b["index"]
-    wins: Array = (x_is_nan & ~y_is_nan) | greater | (((x == y) | (x_is_nan & y_is_nan)) & before)
-    return wins
+    beats: Array = (x_is_nan & ~y_is_nan) | greater | (((x == y) | (x_is_nan & y_is_nan)) & before)
+    return beats
 
 
 def _selection(field: str) -> Aggregation:
+    """The aggregation whose outputs are this field of partials."""
+
     def partial_type(dtype: Type) -> Type:
         return np.dtype([("value", dtype), ("index", np.int64)])
 
-    return Aggregation(partial_type, _winners, _best, lambda partial, count: partial[field])
+    return Aggregation(partial_type, _selected, _best, lambda partial, count: partial[field])
 
 
-# TOP_K: a partial result is the first elements of a chunk, in order, with their indices in the whole array.
+# TOP_K: a partial result is the first k elements of a chunk, in order, with their indices in the whole array.
 
 
 def _first(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
@@ -247,15 +250,15 @@ def _first(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -
 
 
 def _first_of_all(reduction: Reduction, rows: Array) -> Array:
-    # np.lexsort has all rules for the least elements: NaN last, -0 equal to +0. For the greatest ones it is reversed.
+    # np.lexsort follows all rules for the least elements: NaN last, -0 equal to +0. The greatest are in reverse order.
     sign = -1 if reduction.function in _GREATEST else 1
     order = np.lexsort((sign * rows["index"], rows["value"]), axis=0)[::sign]
     first: Array = np.take_along_axis(rows, order[: reduction.k], 0)
     return first
 
 
-# Sums, and products of integers: a partial result is the result of a chunk. For floats it is rounded to float32, so the
-# error may be larger than for the whole array, by 2^-23 of the sum of the absolute terms. Integers wrap.
+# Sums, and products of integers: a partial result is the result of a chunk. Floats are rounded to float32, so the error
+# may be larger than for the whole array, by 2^-23 of the sum of the absolute terms. Integers wrap.
 
 
 def _joined(
@@ -263,6 +266,8 @@ def _joined(
     join: np.ufunc = np.add,
     finish: Callable[[Array, int], Array] = lambda partial, count: partial,
 ) -> Aggregation:
+    """The aggregation whose partials are results of `function`, which `join` merges."""
+
     def partial_type(dtype: Type) -> Type:
         return np.dtype(np.float64) if dtype.kind == "f" else dtype
 
@@ -280,11 +285,12 @@ def _joined(
     return Aggregation(partial_type, of_chunk, merge, finish)
 
 
-# Exact sums: a partial result is terms of the sum (rounding.py), along the first reduced axis.
+# Exact sums: a partial result is the terms of a sum (rounding.py), along the first reduced axis.
 
-# Numbers of elements, per output and per chunk, that NumPy adds as fast as a device computes the words of the sum; and
-# number of elements of a whole output that NumPy adds as fast as a device.
-_FEW_OF_OUTPUT, _FEW_OF_CHUNK, _FEW_OF_WHOLE = 160, 1 << 20, 8
+# So many elements per output, or per chunk, NumPy adds as fast as a device computes the words of their sum.
+_FEW_OF_OUTPUT, _FEW_OF_CHUNK = 160, 1 << 20
+# So many elements of a whole output NumPy adds as fast as a device rounds their sum.
+_FEW_OF_WHOLE = 8
 
 
 def _exact(function: ReduceFunction) -> Aggregation:
@@ -294,7 +300,7 @@ def _exact(function: ReduceFunction) -> Aggregation:
     def of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
         count = math.prod(chunk.shape[axis] for axis in reduction.axes)
         if count <= _FEW_OF_OUTPUT or chunk.size <= _FEW_OF_CHUNK:
-            open_device(device)  # raises if there is none
+            open_device(device)  # raises if there is no such device
             rows = rows_of(chunk, reduction.axes)
             terms = added(np.abs(rows) if function is ReduceFunction.L1 else rows, 2 if of_squares else 1)
         else:
@@ -320,7 +326,7 @@ def _exact(function: ReduceFunction) -> Aggregation:
     return Aggregation(lambda dtype: np.dtype(np.float64), of_chunk, lambda _, rows: added(rows), finish)
 
 
-# Sums of elements that are not finite: bit 0 stands for NaN, bit 1 for infinity, bit 2 for -infinity.
+# Sums of infinities and NaN, by the bits that a device returns: bit 0 for NaN, bit 1 for infinity, bit 2 for -infinity.
 _SPECIALS = np.array([0, np.nan, np.inf, np.nan, -np.inf, np.nan, np.nan, np.nan])
 
 
@@ -356,7 +362,7 @@ def _multiplied(reduction: Reduction, rows: Array) -> Array:
 
 
 def _number(partial: Array, count: int) -> Array:
-    # Beyond these exponents every result is 0 or infinite.
+    # With an exponent beyond 2000 or -2000 every result is infinite or 0.
     number: Array = np.ldexp(partial["mantissa"], partial["exponent"].clip(-2000, 2000).astype(np.int32))
     return number
 

@@ -1,4 +1,4 @@
-"""The parts that an array is cut into."""
+"""The regions that an array is cut into."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 from dmlgpu.call import Shape
 
-# A part of an array: for every dimension a slice with a start and a stop.
+# A part of an array: a slice with a start and a stop for each dimension.
 Region = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
 class Regions:
-    """The regions of an array that is cut into parts of these sizes, in row-major order; smaller at the ends."""
+    """The regions of an array, in row-major order."""
 
     shape: Shape
+    """Shape of the array."""
     sizes: Shape
+    """Sizes of a region; smaller at the end of a dimension."""
 
     @property
     def count(self) -> int:
@@ -28,6 +30,6 @@ class Regions:
             raise IndexError(i)
         region = []
         for size, step in zip(reversed(self.shape), reversed(self.sizes), strict=True):
-            i, number = divmod(i, -(-size // step))
-            region.append(slice(number * step, min((number + 1) * step, size)))
+            i, position = divmod(i, -(-size // step))
+            region.append(slice(position * step, min((position + 1) * step, size)))
         return tuple(reversed(region))

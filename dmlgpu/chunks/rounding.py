@@ -17,24 +17,26 @@ import numpy as np
 
 from dmlgpu.descriptors.tensor import Array
 
-# Columns per block: rows of so many stay in the processor's cache.
+# Columns per block: rows of this length stay in the processor's cache.
 _COLUMNS = 1 << 13
-# The bits of a float64 after its first 25, and the maximum error of an inexact result, in last bits.
-_LOW_BITS, _OFF = (1 << 28) - 1, 1 << 7
+# The last 28 bits of a float64, which follow its first 25.
+_LOW_BITS = (1 << 28) - 1
+# Maximum error of an inexact result, in units of the last bit.
+_MOST_ERROR = 1 << 7
 
 
 def added(rows: Array, power: int = 1) -> Array:
     """The sums of columns as terms; with the power 2, of their squares."""
     count, columns = rows.shape
-    beside = min(_COLUMNS // max(columns, 1), count // 16)
-    if beside > 1:
-        # Few long columns become many short ones. Sums of 16 numbers have at most 13 terms: the next one is at least
-        # 2^45 times smaller.
-        length = count // beside
-        begin = rows[: length * beside].reshape(length, beside * columns)
+    pieces = min(_COLUMNS // max(columns, 1), count // 16)
+    if pieces > 1:
+        # Cut few long columns into many short ones. The sum of 16 numbers has at most 13 terms, because a term is at
+        # least 2^45 times smaller than the one before it.
+        length = count // pieces
+        begin = rows[: length * pieces].reshape(length, pieces * columns)
         terms = added(begin, power)
-        others = added(rows[length * beside :], power)
-        return added(np.concatenate([terms.reshape(len(terms) * beside, columns), others]))
+        others = added(rows[length * pieces :], power)
+        return added(np.concatenate([terms.reshape(len(terms) * pieces, columns), others]))
     blocks = [_added(block, power) for block in _blocks(rows)]
     terms = np.zeros((max(map(len, blocks), default=1), rows.shape[1]))
     for i, block in enumerate(blocks):
@@ -62,15 +64,15 @@ def roots(terms: Array) -> Array:
 
 
 def addends(terms: Array, dtype: np.dtype[Any], most: int) -> Array:
-    """Floats of a type, as rows, whose sums are those of terms, but at most so many times the greatest float.
+    """Floats of a type, as rows, whose sums are those of terms, but at most `most` times the greatest float.
 
-    The sums are multiples of the type's least denormal.
+    The sums of terms must be multiples of the type's least denormal.
     """
     greatest, total = float(np.finfo(dtype).max), terms.sum(0)
     is_finite = np.isfinite(total)
     times = np.where(is_finite, np.trunc(total / greatest), 0).clip(-most, most)
-    number = np.arange(int(np.abs(times).max(initial=0)))[:, np.newaxis]
-    multiple = np.where(number < np.abs(times), np.copysign(greatest, times), 0)
+    row_numbers = np.arange(int(np.abs(times).max(initial=0)))[:, np.newaxis]
+    multiple = np.where(row_numbers < np.abs(times), np.copysign(greatest, times), 0)
     rest = [np.where(np.abs(times) < most, row, 0) for row in _rounded([*terms, -times * greatest])]
     rows = [rest[0].astype(dtype)]
     while True:
@@ -88,27 +90,33 @@ def _blocks(rows: Array) -> Iterator[Array]:
 
 
 def _plain(numbers: Array) -> Array:
-    """The numbers, with +0 for -0, and one pattern for NaN."""
+    """The numbers, with +0 in place of -0, and np.nan in place of all NaN."""
     numbers = numbers + 0.0
     numbers[np.isnan(numbers)] = np.nan
     return numbers
 
 
 def _computed(of_sums: Callable[[Array], Array], terms_of: Callable[[Array], list[Array]], terms: Array) -> Array:
-    """A function of the sums of terms. `terms_of` is its inverse: terms of the sums, from results of 25 bits."""
+    """A function of the sums of terms, by rounding.
+
+    Args:
+        of_sums: the function of rounded sums.
+        terms_of: its inverse, exactly: terms of the sums from results of 25 bits.
+        terms: the terms.
+    """
 
     def of_block(terms: Array) -> Array:
         sums = terms.sum(0)
         numbers = _plain(of_sums(sums))
-        unsure = (numbers.view(np.int64) + _OFF & _LOW_BITS) <= 2 * _OFF
+        unsure = (numbers.view(np.int64) + _MOST_ERROR & _LOW_BITS) <= 2 * _MOST_ERROR
         if len(terms) > 2:
-            # Each addition has an error of less than a last bit of the sum, unless terms cancel.
+            # The error of an addition is less than the last bit of the sum, unless terms cancel.
             unsure |= ~(np.abs(terms[1:]).sum(0) <= np.abs(sums))
         if unsure.any():
-            numbers[unsure] = beside(terms[:, unsure])
+            numbers[unsure] = decided(terms[:, unsure])
         return numbers
 
-    def beside(terms: Array) -> Array:
+    def decided(terms: Array) -> Array:
         """The nearest number of 25 bits, or the float64 next to it on the side of the exact result."""
         rows = _rounded(terms)
         numbers = _plain(of_sums(rows[0]))
@@ -120,9 +128,10 @@ def _computed(of_sums: Callable[[Array], Array], terms_of: Callable[[Array], lis
 
 
 def _added(rows: Array | Iterable[Array], power: int = 1) -> list[Array]:
+    """As `added`, of few columns."""
     if isinstance(rows, np.ndarray) and power == 1 and _is_narrow(rows):
         return [rows.sum(0, np.float64)]
-    # Each term has the rounding errors of the term before it, as in Python's math.fsum.
+    # A term sums the rounding errors of the term before it, as in Python's math.fsum.
     terms: list[Array] = []
     for row in rows:
         addend = row.astype(np.float64)
@@ -150,7 +159,7 @@ def _is_narrow(rows: Array) -> bool:
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """The rounded sum, and its error; 0 if the sum is not finite."""
+    """The rounded sums, and their errors; 0 if a sum is not finite."""
     total = a + b
     added = total - a
     error = total - added

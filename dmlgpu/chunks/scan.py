@@ -1,6 +1,7 @@
 """Cumulative sums and products of arrays in chunks.
 
-A chunk is scanned together with a few elements before it, whose sum or product is that of all chunks before it.
+The device scans a chunk together with a few added elements before it. Their sum or product is that of all chunks before
+this one in its lines.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class Scan:
     ascends: bool
     """Whether a line begins at its first element."""
     has_initial: bool
-    """Whether the values of a line begin with that of no elements."""
+    """Whether the values of a line begin with `initial`."""
 
     @classmethod
     def of(cls, call: Call, operand: Operand) -> Self:
-        """The scan that a function computes of an array."""
+        """The scan of a call on an array."""
         desc = call.desc
         assert isinstance(desc, (CumulativeSummationOperatorDesc, CumulativeProductOperatorDesc))
         function = ReduceFunction.MULTIPLY if isinstance(desc, CumulativeProductOperatorDesc) else ReduceFunction.SUM
@@ -51,33 +52,33 @@ class Scan:
 
     @property
     def axis(self) -> int:
-        """The axis along which lines lie."""
+        """The axis of lines."""
         return self.totals.axes[0]
 
     @property
     def initial(self) -> int:
-        """The value of no elements."""
+        """The sum or product of no elements."""
         return int(self.kind is CumulativeProductOperatorDesc)
 
     def target(self, region: Region) -> Region:
-        """The place of a region's values in the results."""
+        """The region of the results that has the values of a region of x."""
         part, axis = region[self.axis], self.axis
         shift = int(self.has_initial and self.ascends)
         return (*region[:axis], slice(part.start + shift, part.stop + shift), *region[axis + 1 :])
 
     @property
     def initial_target(self) -> Region:
-        """The place of the values of no elements in the results."""
+        """The region of the results that has `initial`."""
         size = self.totals.shape[self.axis]
-        place = slice(0, 1) if self.ascends else slice(size, size + 1)
-        return (*(slice(None),) * self.axis, place)
+        part = slice(0, 1) if self.ascends else slice(size, size + 1)
+        return (*(slice(None),) * self.axis, part)
 
     def total(self, chunk: Array, device: Selector = None) -> Array:
         """The totals of the lines of a chunk, as partial results."""
         return self.totals.partial(chunk, (0,) * chunk.ndim, device)
 
     def joined(self, before: Array | None, total: Array) -> Array:
-        """The totals of chunks that follow each other."""
+        """The totals of all chunks up to one, from the totals of the chunks before it and its own."""
         return total if before is None else self.totals.merged(np.concatenate([before, total], self.axis))
 
     def values(self, chunk: Array, before: Array | None, device: Selector = None) -> Array:
@@ -85,8 +86,8 @@ class Scan:
 
         Args:
             chunk: a part of the array.
-            before: the totals of the chunks before it in its lines; None: there is none.
-            device: the device that computes it.
+            before: the totals of the chunks before this one in its lines; None: it is the first.
+            device: the device that computes the values.
         """
         x, axis, axes = chunk.astype(self.totals.element_type, copy=False), self.axis, self.totals.axes
         count = x.shape[axis]
@@ -104,9 +105,10 @@ class Scan:
         return values[(*(slice(None),) * axis, slice(first, first + count))]
 
     def _elements(self, totals: Array, count: int) -> Array:
-        """Elements, as rows, whose sums or products are these totals; `count` elements follow.
+        """Elements, as rows, whose sums or products are these totals; `count` elements of x follow them.
 
-        If a total is so far beyond all floats that none of these values can be finite, a nearer one has the same.
+        If a total is so far beyond all floats that no value after it can be finite, the elements have a nearer total:
+        the values stay the same.
         """
         dtype = self.totals.element_type
         if dtype.kind != "f":

@@ -18,7 +18,7 @@ from dmlgpu.chunks.pooling import Pooling
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Region, Regions
 from dmlgpu.chunks.scan import Scan
-from dmlgpu.chunks.targets import give_pages_back, targets_of
+from dmlgpu.chunks.targets import give_pages_back, targets_of, write_region
 from dmlgpu.descriptors.cumulative import CumulativeOperatorDesc
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
 from dmlgpu.descriptors.tensor import Array, as_array, check_plain, described, integer
@@ -29,9 +29,8 @@ from dmlgpu.runtime.tensor import DeviceTensor
 from dmlgpu.sources import Source
 
 CHUNK_BYTES = 64 << 20
-# Maximum of chunks: even small ones cost some tenths of a millisecond, so this many cost minutes.
+# Maximum number of chunks: even small ones cost some tenths of a millisecond, so this many cost minutes.
 _MOST_CHUNKS = 1 << 20
-
 # Adjacent elements per slice: a disk reads shorter slices much more slowly.
 _RUN = 1 << 14
 
@@ -43,13 +42,12 @@ def chunked(x: Any, *, chunk_bytes: int = CHUNK_BYTES, progress: Progress = None
 
     While the device computes a chunk, a thread reads the next one, and copies it unless x is a plain ndarray, because x
     may reuse the memory of its slices. A call needs memory for two chunks, for one slice of x, for one chunk on the
-    device, and for the results, unless they go to `out`; a scan along an axis that is cut, for one chunk more. A chunk
-    consists of whole chunks of zarr or HDF5 if these fit.
+    device, and for the results unless they are written to `out`. A scan along an axis that is cut needs memory for
+    another chunk. A chunk consists of whole chunks of zarr or HDF5 if these fit.
 
-    Indices, maxima, minima and the elements of top_k are those of the whole array, bit for bit, whatever the chunks. A
-    sum of floats is within the bound of `dmlgpu.reference.bounds` plus 2^-23 of the sum of the absolute terms, because
-    the sum of each chunk is rounded. Exact sums are those of the whole array, bit for bit: sums of chunks are not
-    rounded.
+    Indices, maxima, minima, the elements of top_k and exact sums are those of the whole array, bit for bit, for all
+    sizes of chunks. The error of another sum of floats is at most the bound of `dmlgpu.reference.bounds` plus 2^-23 of
+    the sum of the absolute terms, because the sum of each chunk is rounded.
 
     The argument `out` of the functions is an array, anything else that can be written by slices, or the path of a new
     .npy file, which is returned as np.memmap; for two results a tuple of two. A file appears at its path when it is
@@ -59,9 +57,9 @@ def chunked(x: Any, *, chunk_bytes: int = CHUNK_BYTES, progress: Progress = None
     Args:
         x: an array with `shape`, `dtype` and slices, of any number of elements, such as np.memmap, a zarr array or an
             h5py dataset; or the path of a .npy file.
-        chunk_bytes: maximum of bytes of x to read at once; at least one element or window is read. x may have at most
-            1,048,576 chunks.
-        progress: a function to call after each chunk, with the number of finished chunks and the number of all.
+        chunk_bytes: maximum number of bytes of x in a chunk, which always has an element, or the elements of a window.
+            x may have at most 1,048,576 chunks.
+        progress: a function to call after each chunk, with the number of finished chunks and the number of all chunks.
 
     Raises:
         DescriptorError: x cannot be read by slices. The functions raise it if `out` has another shape, or shares memory
@@ -85,7 +83,7 @@ def chunked(x: Any, *, chunk_bytes: int = CHUNK_BYTES, progress: Progress = None
 
 
 class Chunked(Source):
-    """An array that is read in chunks. Made by `chunked`."""
+    """An array that is read in chunks, from `chunked`."""
 
     def __init__(self, x: Any, chunk_bytes: int, progress: Progress) -> None:
         if isinstance(x, (str, os.PathLike)):
@@ -119,7 +117,7 @@ class Chunked(Source):
         return f"<dmlgpu.chunked {described(self._x)}>"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        # NumPy's functions would treat it as one object: np.argmax would be 0.
+        # Otherwise NumPy's functions would treat the array as one object: np.argmax would return 0.
         raise TypeError(f"{self!r} is never read as a whole; pass it to a function of dmlgpu, such as dmlgpu.argmax(x)")
 
     @property
@@ -140,11 +138,11 @@ class Chunked(Source):
     def _reduce(self, reduction: Reduction, call: Call, out: Any, device: Device) -> list[Any]:
         axes = reduction.axes
         itemsize: int = self._dtype.itemsize
-        # Chunks have as many elements of an output as fit, because a device rounds exact sums of whole outputs, and the
-        # host merges elements of TOP_K.
+        # Chunks have as many elements of an output as fit for exact sums, which a device rounds if a chunk has all
+        # elements, and for TOP_K, whose partials NumPy merges.
         first = axes if reduction.exact or reduction.k else ()
         sizes = self._chunk_sizes(reduction.shape, self._stored, lambda sizes: itemsize * math.prod(sizes), first)
-        # First all chunks of one region of the outputs, then all of the next one.
+        # In order: all chunks of a region of the outputs, then all chunks of the next region.
         reduced = tuple(size if axis in axes else 1 for axis, size in enumerate(reduction.shape))
         whole = tuple(reduction.sizes[axis] if axis in axes else size for axis, size in enumerate(sizes))
         regions, parts = Regions(reduction.sizes, whole), Regions(reduced, sizes)
@@ -156,20 +154,17 @@ class Chunked(Source):
 
         def write(i: int, elements: Array) -> None:
             nonlocal partial
-            number, along = divmod(i, parts.count)
-            begin = tuple(part.start for part in chunk(i))
+            number, part = divmod(i, parts.count)
+            begin = tuple(side.start for side in chunk(i))
             if parts.count == 1:
                 outputs = reduction.outputs(elements, begin, device)
             else:
                 of_chunk = reduction.partial(elements, begin, device)
-                partial = of_chunk if along == 0 else reduction.merged(np.concatenate([partial, of_chunk], axes[0]))
-                if along + 1 < parts.count:
+                partial = of_chunk if part == 0 else reduction.merged(np.concatenate([partial, of_chunk], axes[0]))
+                if part + 1 < parts.count:
                     return
                 outputs = reduction.results(partial)
-            # Without a local name for a target: a traceback would keep it, and Windows cannot remove a mapped file.
-            for j, part in enumerate(outputs):
-                targets[j][reduction.reduced(regions[number])] = part
-                give_pages_back(targets[j])
+            write_region(targets, reduction.reduced(regions[number]), outputs)
 
         with targets_of(self._x, call, out) as targets:
             if call.fill is None:
@@ -183,7 +178,7 @@ class Chunked(Source):
         shape, axis = self._shape, scan.axis
         itemsize: int = self._dtype.itemsize
         sizes = self._chunk_sizes(shape, self._stored, lambda sizes: itemsize * math.prod(sizes))
-        # First all chunks of some lines, in the order of their elements.
+        # In order: all chunks of some lines, from the first elements of these lines to the last.
         lines = Regions(shape, (*sizes[:axis], max(shape[axis], 1), *sizes[axis + 1 :]))
         parts = range(0, shape[axis], sizes[axis])[:: 1 if scan.ascends else -1]
         before: Array | None = None
@@ -196,9 +191,7 @@ class Chunked(Source):
             nonlocal before
             part = i % len(parts)
             before = before if part else None
-            # Without a local name for a target: a traceback would keep it, and Windows cannot remove a mapped file.
-            targets[0][scan.target(chunk(i))] = scan.values(elements, before, device)
-            give_pages_back(targets[0])
+            write_region(targets, scan.target(chunk(i)), [scan.values(elements, before, device)])
             if part + 1 < len(parts):
                 before = scan.joined(before, scan.total(elements, device))
 
@@ -225,10 +218,7 @@ class Chunked(Source):
         regions = Regions(pooling.output_shape, self._chunk_sizes(pooling.output_shape, stored, needed))
 
         def write(i: int, elements: Array) -> None:
-            # Without a local name for a target: a traceback would keep it, and Windows cannot remove a mapped file.
-            for j, part in enumerate(pooling.outputs(elements, regions[i], device)):
-                targets[j][regions[i]] = part
-                give_pages_back(targets[j])
+            write_region(targets, regions[i], pooling.outputs(elements, regions[i], device))
 
         with targets_of(self._x, call, out) as targets:
             self._for_each_chunk(regions.count, lambda i: pooling.source(regions[i]), write)
@@ -244,13 +234,13 @@ class Chunked(Source):
         return (1,) * rank
 
     def _chunk_sizes(self, shape: Shape, stored: Shape, needed: Callable[[Shape], int], first: Shape = ()) -> Shape:
-        """The sizes of chunks: as much of each dimension as fits, the one with adjacent elements first.
+        """The sizes of chunks: as much of each dimension as fits, beginning with that of adjacent elements.
 
         Args:
             shape: the shape of the array or outputs that are cut into chunks.
             stored: chunk sizes are multiples of these, if that fits.
-            needed: the bytes of x that are read for a chunk, from its sizes.
-            first: dimensions that come before all others; slices still have _RUN adjacent elements, if that fits.
+            needed: the bytes of x that are read for a chunk, from the chunk's sizes.
+            first: dimensions to begin with; slices still have _RUN adjacent elements, if that fits.
         """
         x, most = self._x, self._chunk_bytes
         order = [*reversed(range(len(shape)))]
@@ -265,7 +255,7 @@ class Chunked(Source):
         sizes = unit
 
         def cut(sizes: Shape, axis: int, parts: int) -> Shape:
-            """`sizes` with one dimension cut into `parts` parts, as even as units allow."""
+            """`sizes` with one dimension cut into `parts` parts of whole units, as equal as possible."""
             units = -(-shape[axis] // unit[axis])
             return (*sizes[:axis], min(-(-units // parts) * unit[axis], shape[axis]), *sizes[axis + 1 :])
 
@@ -283,17 +273,19 @@ class Chunked(Source):
         return sizes
 
     def _for_each_chunk(self, count: int, chunk: Callable[[int], Region], write: Callable[[int, Array], None]) -> None:
-        """Calls `write` with the number and the elements of each chunk; meanwhile a thread reads the next."""
+        """Calls `write` with the number and the elements of each chunk; meanwhile a thread reads the next chunk."""
         with ThreadPoolExecutor(1, "dmlgpu reader") as reader:
-            ahead = [reader.submit(self._elements, chunk(i)) for i in range(count)[:1]]
+            reads = [reader.submit(self._elements, chunk(0))] if count else []
             for i in range(count):
-                elements = ahead.pop().result()
-                ahead += [reader.submit(self._elements, chunk(following)) for following in range(count)[i + 1 : i + 2]]
+                elements = reads.pop().result()
+                if i + 1 < count:
+                    reads.append(reader.submit(self._elements, chunk(i + 1)))
                 write(i, elements)
                 if self._progress is not None:
                     self._progress(i + 1, count)
 
     def _elements(self, chunk: Region) -> Array:
+        """The elements of a chunk, read from x."""
         x = self._x
         part = as_array(x[chunk], "x")
         expected = tuple(side.stop - side.start for side in chunk)
@@ -302,7 +294,7 @@ class Chunked(Source):
                 f"x[{chunk}] is {described(part)}; x.shape and x.dtype declare {expected} and {self._dtype}"
             )
         if type(x) is not np.ndarray:
-            # The next read may overwrite this memory. If it is mapped from a file, the copy is what reads the file.
+            # The next read may overwrite the memory of this part. If it is mapped, the copy is what reads the file.
             part = part.copy()
             give_pages_back(x)
         return part

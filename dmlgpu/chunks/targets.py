@@ -1,4 +1,4 @@
-"""Targets of the results of chunks: new arrays, arrays of the caller, and new files."""
+"""Targets of the results: new arrays, arrays of the caller, and new files."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dmlgpu.call import Call, Shape, Type
+from dmlgpu.chunks.regions import Region
 from dmlgpu.descriptors.tensor import Array, described
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import written
 from dmlgpu.runtime.tensor import DeviceTensor
 from dmlgpu.sources import check_out, out_entries, share_memory
 
-# The system or the file system cannot reserve space, or there is nothing to reserve. None: no posix_fallocate.
+# Errors if the system or file system cannot reserve space, or there is nothing to reserve. None: no posix_fallocate.
 _NO_FALLOCATE = (None, errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextmanager
 def targets_of(x: Any, call: Call, out: Any) -> Iterator[list[Any]]:
-    """The arrays that results are written to: `out`, or new ones. Files get their names when they are complete."""
+    """The arrays that results are written to: `out`, or new arrays. A complete file is renamed to its path."""
     shape, entries = call.shape, [None] * len(call.dtypes)
     if out is not None:
         entries = out_entries(out, len(entries), "one array or path" if len(entries) == 1 else "an array or a path")
@@ -56,7 +57,16 @@ def targets_of(x: Any, call: Call, out: Any) -> Iterator[list[Any]]:
         targets[i] = np.lib.format.open_memmap(path, "r+")
 
 
+def write_region(targets: list[Any], region: Region, values: Sequence[Array]) -> None:
+    """Writes a region of all results."""
+    # Without a local name for a target: a traceback would keep it, and Windows cannot remove a mapped file.
+    for i, part in enumerate(values):
+        targets[i][region] = part
+        give_pages_back(targets[i])
+
+
 def _in_memory(shape: Shape, dtype: Type) -> Array:
+    """A new array in main memory."""
     try:
         return np.empty(shape, dtype)
     except (MemoryError, OverflowError, ValueError) as error:
@@ -76,7 +86,7 @@ def _in_file(path: str, shape: Shape, dtype: Type) -> Any:
 
 
 def _reserve(file: BinaryIO, size: int) -> None:
-    """Reserves `size` more bytes for a file: on a full disk, writing to a mapped file would end the process.
+    """Reserves `size` more bytes for a file: otherwise a write to a mapped file ends the process if the disk is full.
 
     Raises:
         OSError: the disk does not have these bytes.
@@ -92,6 +102,7 @@ def _reserve(file: BinaryIO, size: int) -> None:
 
 
 def _check_target(target: Any, shape: Shape, dtype: Type, others: Sequence[Any]) -> None:
+    """Raises an error if a result of this shape and type cannot be written to a target, or overlaps the others."""
     has_slices = callable(getattr(target, "__setitem__", None)) and not isinstance(target, (DeviceTensor, type))
     has_slices = has_slices and isinstance(getattr(target, "shape", None), tuple)
     if not has_slices or getattr(target, "dtype", None) != dtype:
@@ -104,14 +115,14 @@ def _check_target(target: Any, shape: Shape, dtype: Type, others: Sequence[Any])
 
 
 def _overlap(a: Any, b: Any) -> bool:
-    """Whether arrays may share elements, as far as is known."""
+    """Whether arrays share elements, in memory or in a file; False if dmlgpu cannot know."""
     files = [file for file in (_file(a), _file(b)) if file is not None and os.path.exists(file)]
     if len(files) == 2 and os.path.samefile(*files):
         # Windows has no number for a file that it cannot open.
         return os.stat(files[0]).st_ino != 0 or os.path.realpath(files[0]) == os.path.realpath(files[1])
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return share_memory(a, b)
-    # Arrays of zarr are equal if they are the same one; those of others are compared by elements.
+    # Arrays of zarr are equal if they are the same array; other libraries compare elements, which is not True.
     return a is b or (type(a) is type(b) and (a == b) is True)
 
 
@@ -125,18 +136,19 @@ def _file(x: Any) -> Any:
 
 
 def _owner(x: Any) -> Any:
-    """The array that x is a view of, or x itself; for a mapped file, the np.memmap that mapped it."""
+    """The array that x is a view of, or x itself; for a mapped file, the np.memmap that mapped the file."""
     while isinstance(x, np.ndarray) and not isinstance(x.base, (mmap.mmap, type(None))):
-        # Between an array and its strided view NumPy inserts an object that only has a base.
+        # Between an array and its strided view NumPy inserts an object that has only a base.
         x = x.base if isinstance(x.base, np.ndarray) else getattr(x.base, "base", x.base)
     return x
 
 
 def give_pages_back(x: Any) -> None:
-    """Releases the resident pages of a mapped file, if that loses nothing.
+    """Releases the resident pages of a mapped file, unless changes would be lost.
 
-    Otherwise the resident memory grows to the size of the file. Written pages stay in the page cache. A copy-on-write
-    mapping would lose its changes; a mapping without np.memmap does not tell whether it is one, so it is left alone.
+    Without this function the resident memory grows to the size of the file. Written pages stay in the page cache. A
+    copy-on-write mapping would lose its changes. Only np.memmap tells whether a mapping is one, so pages of other
+    mappings stay.
     """
     owner = _owner(x)
     mapped = getattr(owner, "base", None)

@@ -22,7 +22,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu import DescriptorError, ReduceFunction, chunked
-from dmlgpu.chunks import reduction, source
+from dmlgpu.chunks import reduction, source, targets
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.reference.bounds import bounds
 from tests.support.errors import refuses
@@ -593,7 +593,7 @@ def test_an_incomplete_file_is_not_mapped_when_it_is_removed(tmp_path, monkeypat
 
     monkeypatch.setattr(os, "unlink", unlinked)
     # A function of C raises the error, without a frame that would keep the file mapped.
-    monkeypatch.setattr(source, "give_pages_back", operator.index)
+    monkeypatch.setattr(targets, "give_pages_back", operator.index)
     refuses("scalar index", getattr(dmlgpu, name), chunked(values(8, 5)), 1, error=TypeError, out=tmp_path / "x.npy")
     assert (mapped, [*tmp_path.iterdir()]) == ([False], [])
 
