@@ -1,1 +1,1 @@
-"""Runs plans on devices: Vulkan drivers, Kompute, memory, tensors, and operators compiled for a device."""
+"""Devices: Vulkan drivers, Kompute, memory, tensors, and operators compiled for a device, which run plans."""

@@ -28,11 +28,12 @@ from dmlgpu.runtime.schedule import RECORDED_STEPS, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_bytes, staged_copy
 
-# Cached tuples of steps of an operator, one for each set of places of a call's tensors. The calls of a batch use
-# different places, and a repeated batch should not be recorded again: hence as many as a batch may have steps.
-_KEPT_STEPS = RECORDED_STEPS
-# Plans of an operator for views whose tensors have segments of other sizes, besides its plan.
-_KEPT_PLANS = 16
+# Maximum number of cached tuples of steps of an operator: a tuple for each set of places of tensors and workspace. The
+# calls of a batch use different places, and a repeated batch should not be recorded again: hence as many as a batch may
+# have steps.
+_CACHED_STEPS = RECORDED_STEPS
+# Maximum number of cached plans of an operator for views whose segments have other sizes than in its own plan.
+_CACHED_PLANS = 16
 
 
 class CompiledOperator:
@@ -42,7 +43,7 @@ class CompiledOperator:
         desc: the operator's descriptor.
         flags: the operator's flags.
         device: the operator's device.
-        plan: the dispatches of a call; `print` shows it. After a call took too long on a GPU, a plan with shorter
+        plan: the dispatches of a call; `print` shows it. If a call was too slow on a GPU, a plan with shorter
             dispatches replaces it.
     """
 
@@ -61,7 +62,7 @@ class CompiledOperator:
         self._engine = device._engine
         self._input_fields, self._outputs = desc.input_fields, desc.outputs  # looked up once, not in every call
         self._tensor_bytes = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *self._outputs))
-        # Before planning: a plan numbers every segment, and tensors too large for the device may have too many.
+        # Before planning: a plan numbers all segments, of which a tensor too large for the device may have too many.
         self._engine.kompute.check_fits(self._tensor_bytes)
         self._kernel = kernel
         self._can_be_shorter = device.limits.cooperating
@@ -81,7 +82,7 @@ class CompiledOperator:
         return plan
 
     def _prepare(self) -> set[Buffer[KpBuffer]]:
-        """Creates the buffers of a first call with arrays, and the pipelines bound to them; returns the buffers."""
+        """Creates buffers and pipelines for a first call with arrays; returns the buffers."""
         read = [DeviceTensor(self.device, desc)._segments for desc in self.desc.inputs]
         written = [DeviceTensor(self.device, desc)._segments for desc in self.desc.outputs]
         workspace = [*map(self._engine.allocate, self.plan.workspace)]
@@ -93,8 +94,8 @@ class CompiledOperator:
         """Runs the operator.
 
         Args:
-            inputs: one for each input tensor: arrays (anything that NumPy can view), or device tensors of this device.
-            out: device tensors to write to, one for each output tensor; bytes between their elements keep their values.
+            inputs: an array (anything that NumPy can view), or a device tensor of this device, for each input tensor.
+            out: a device tensor to write to for each output tensor; bytes between its elements keep their values.
                 None: new tensors.
 
         Returns:
@@ -102,7 +103,7 @@ class CompiledOperator:
 
         Raises:
             DescriptorError: an input or `out` does not match the descriptor.
-            DeviceError: a device tensor of another device, or the device is closed.
+            DeviceError: a device tensor is on another device, or the device is closed.
             DeviceLostError: the driver did not run the operator, now or in an earlier call.
             OutOfMemoryError: the tensors do not fit the device.
             SettingError: DMLGPU_VERIFY is neither on nor off.
@@ -117,9 +118,9 @@ class CompiledOperator:
         out: DeviceTensor | Sequence[DeviceTensor] | None = None,
         verify: bool = False,
     ) -> Any:
-        """A call that the caller times.
+        """As `__call__`, but the caller times it.
 
-        `verify`: compares the outputs with the oracle's, whatever DMLGPU_VERIFY is.
+        `verify`: whether to compare the outputs with the oracle's even if DMLGPU_VERIFY is off.
         """
         fields = self._input_fields
         if len(inputs) != len(fields):
@@ -151,15 +152,15 @@ class CompiledOperator:
         return results[0] if len(results) == 1 else tuple(results)
 
     def _plan_of_views(self, memory: tuple[int, ...]) -> Plan:
-        """The plan for tensors whose segments have these sizes; a view may have the segments of another shape."""
+        """The plan for tensors whose full segments have these sizes: a view has those of the tensor that it views."""
         plan = self._plans_of_views.pop(memory, None) or self._planned(self._limits, memory)
         self._plans_of_views[memory] = plan
-        if len(self._plans_of_views) > _KEPT_PLANS:
+        if len(self._plans_of_views) > _CACHED_PLANS:
             self._plans_of_views.popitem(last=False)
         return plan
 
     def _source(self, x: Any, field: str) -> DeviceTensor:
-        """An input as a device tensor. An array is copied to a new one, which is not uploaded yet."""
+        """An input as a device tensor. An array is copied to a new tensor, which is not uploaded yet."""
         if isinstance(x, DeviceTensor):
             self._check_tensor(x, field)
             self._engine.check_computed(x._segments)
@@ -179,7 +180,7 @@ class CompiledOperator:
     def _checked_targets(
         self, out: DeviceTensor | Sequence[DeviceTensor], sources: Sequence[DeviceTensor]
     ) -> list[DeviceTensor]:
-        """The argument `out` as a list, checked: tensors with the outputs' layouts that share no memory."""
+        """The argument `out` as a list of tensors, which have the outputs' layouts and share no memory."""
         targets: list[Any] = list(out) if isinstance(out, (list, tuple)) else [out]
         fields = [name for name in self.desc.output_fields if getattr(self.desc, name) is not None]
         if len(targets) != len(fields) or not all(isinstance(target, DeviceTensor) for target in targets):
@@ -199,6 +200,7 @@ class CompiledOperator:
         return targets
 
     def _check_tensor(self, tensor: DeviceTensor, field: str) -> None:
+        """Raises an error if a tensor is on another device, or has another layout than the descriptor's field."""
         check_owns(self.device, tensor)
         desc, expected = tensor.desc, getattr(self.desc, field)
         if (desc.data_type, desc.sizes, desc.layout) != (expected.data_type, expected.sizes, expected.layout):
@@ -207,11 +209,11 @@ class CompiledOperator:
             )
 
     def _shorten(self, steps: Sequence[KpStep]) -> None:
-        """Plans shorter dispatches for later calls, because a step took so long that a watchdog may reset the GPU."""
+        """Plans shorter dispatches for later calls, because a step was so slow that a watchdog may reset the GPU."""
         for step in steps:
             step.timing.is_too_slow = False
         limits, plan = self._limits, self.plan
-        # Not below a quarter of the old length: the measured time may include other work.
+        # At least a quarter of the elements so far: the measured time may include other work.
         elements = max(
             int(SUBMISSION_SECONDS / max(step.timing.seconds_per_element for step in steps)),
             1 + steps[0].elements // 4,
@@ -229,26 +231,27 @@ class CompiledOperator:
     def _recall(
         self, plan: Plan, read: Sequence[Segments], written: Sequence[Segments], workspace: Sequence[Segments]
     ) -> tuple[KpStep, ...]:
-        """The steps of a plan for tensors and workspace at these places, cached or new."""
+        """The steps of a plan for these tensors and this workspace, cached or new."""
         places = [(s.buffer, s.offset) for segments in (*read, *written, *workspace) for s in segments.slices]
         key = (plan.memory, *places)
         steps = self._steps.pop(key, None)
         if steps is None:
-            partials = len(plan.temporaries)
+            count = len(plan.temporaries)
             by_role = {
                 Role.INPUT: read,
                 Role.OUTPUT: written,
-                Role.TEMPORARY: workspace[:partials],
-                Role.PARTIALS: workspace[partials:],
+                Role.TEMPORARY: workspace[:count],
+                Role.PARTIALS: workspace[count:],
             }
             steps = tuple([self._step(plan, dispatch, by_role) for dispatch in plan.dispatches])
         if len(steps) <= RECORDED_STEPS:
             self._steps[key] = steps
-        if len(self._steps) > _KEPT_STEPS:
+        if len(self._steps) > _CACHED_STEPS:
             self._steps.popitem(last=False)
         return steps
 
     def _step(self, plan: Plan, dispatch: Dispatch, by_role: dict[Role, Sequence[Segments]]) -> KpStep:
+        """The step of a dispatch; its push constants have the offsets of slices in their buffers added."""
         slices = [by_role[b.role][b.tensor].slices[b.segment] for b in dispatch.bindings]
         bases = {
             b.base: (dispatch.push[b.base] + s.offset * 8 // b.unit_bits) % (1 << 32)

@@ -55,23 +55,23 @@ class Device:
     def __init__(self, selector: int | str | None = None, *, limits: Limits | None = None) -> None:
         follow_the_environment()
         info = select(selector)
-        asked = "DMLGPU_DEVICE" if selector is None else "asked for"
+        source = "DMLGPU_DEVICE" if selector is None else "asked for"
         selector = setting("DMLGPU_DEVICE") if selector is None else selector
-        why = "the best there is" if selector is None else f"{asked}: {selector!r}"
-        logger.info("device %d, %s, driver %s (%s)", info.index, info.name, info.driver, why)
+        reason = "the best there is" if selector is None else f"{source}: {selector!r}"
+        logger.info("device %d, %s, driver %s (%s)", info.index, info.name, info.driver, reason)
         self.info: DeviceInfo = info
         self.limits: Limits = device_limits(info) if limits is None else limits
         self._engine = Engine(info)
         self._operators: OrderedDict[tuple[OperatorDesc, ExecutionFlags, str | None], CompiledOperator] = OrderedDict()
-        # For each live operator that `compile` returned: the buffers of its calls with arrays.
+        # The buffers for calls with arrays of each live operator that `compile` returned.
         self._compiled: weakref.WeakKeyDictionary[CompiledOperator, set[Buffer[KpBuffer]]] = weakref.WeakKeyDictionary()
 
     def compile(
         self, desc: OperatorDesc, *, flags: ExecutionFlags = ExecutionFlags.NONE, kernel: str | None = None
     ) -> CompiledOperator:
-        """Plans an operator for this device and builds its pipelines now, so that it can be called many times.
+        """Plans an operator for this device, and creates the pipelines and buffers for its first call with arrays now.
 
-        Operators are cached: compiling an equal descriptor again returns the same one. The buffers for calls with
+        Operators are cached: compiling an equal descriptor again returns the same operator. The buffers for calls with
         arrays are kept as long as the operators live; operators share them.
 
         Args:
@@ -81,8 +81,8 @@ class Device:
                 keep their usual kernels.
 
         Raises:
-            DescriptorError: the kernel cannot compute the operator, or not with these flags; or it would need more
-                dispatches than a plan may have. The message says which.
+            DescriptorError: the kernel cannot compute the operator, or not with these flags; or the plan would have too
+                many dispatches.
             OutOfMemoryError: the operator's tensors do not fit the device.
         """
         with self._engine.lock:
@@ -93,12 +93,13 @@ class Device:
             return compiled
 
     def _keep_buffers(self) -> None:
+        """Makes the allocator keep the buffers of all live operators of `compile`."""
         self._engine.keep(set().union(*self._compiled.values()))
 
     def planned(
         self, desc: OperatorDesc, *, flags: ExecutionFlags = ExecutionFlags.NONE, kernel: str | None = None
     ) -> CompiledOperator:
-        """As `compile`, but the first call creates pipelines and buffers, and the device does not reserve buffers."""
+        """As `compile`, but the first call creates pipelines and buffers, and no buffers are kept for the operator."""
         if not isinstance(desc, OperatorDesc):
             raise TypeError(f"{desc!r} is not an operator descriptor")
         with self._engine.lock:
@@ -111,7 +112,7 @@ class Device:
             return compiled
 
     def supports(self, desc: OperatorDesc, *, flags: ExecutionFlags = ExecutionFlags.NONE) -> Support:
-        """Whether this device can compute an operator, and why not. Nothing is compiled or allocated.
+        """Whether this device can compute an operator, and the reason if it cannot. Nothing is compiled or allocated.
 
         Args:
             desc: any operator descriptor.
@@ -147,9 +148,9 @@ class Device:
             inputs: as for `CompiledOperator`.
             out: as for `CompiledOperator`.
             flags: as for `compile`.
-            verify: compares the outputs with the oracle's, whatever DMLGPU_VERIFY is.
-            operators: the caller's operators of this descriptor, by the `id` of their device. To find one there is
-                faster than by the descriptor, whose hash takes longer than all other steps of a look-up.
+            verify: whether to compare the outputs with the oracle's even if DMLGPU_VERIFY is off.
+            operators: the caller's operators of this descriptor, by the `id` of their device. A look-up there is faster
+                than by the descriptor, whose hash costs most of the time of a look-up.
         """
         with self._engine.kompute.timed("call", type(desc).__name__, desc):
             operator = None if operators is None else operators.get(id(self))
@@ -164,10 +165,10 @@ class Device:
         """A block whose calls with device tensors are submitted together.
 
         The calls are computed at the end of the block, even if an exception ends it; earlier, if memory runs short or
-        there are too many calls. If Ctrl-C stops the computation, the rest is never computed. Reading a tensor in the
-        block is safe: it first computes all calls so far. Calls from other threads join the batch. Blocks may be
-        nested; the outermost block submits. If the driver refuses a call, the error is raised, and the next use of the
-        device tries again.
+        there are too many calls. If Ctrl-C stops the computation, the rest is never computed. To read a tensor in the
+        block is safe: all calls so far are computed first. Calls from other threads join the batch. Blocks may be
+        nested; the end of the outermost block submits the calls. If the driver refuses a call, the error is raised, and
+        the next use of the device tries again.
 
         Dependent calls share a submission, with barriers between them; with the original `kp`, which lacks these
         barriers, each is a submission, as without a batch.
@@ -182,7 +183,7 @@ class Device:
                 self._engine.batches.add(batch)
             yield
         finally:
-            # The first step is a call that Ctrl-C cannot interrupt: otherwise later calls could stay pending forever.
+            # First, in a call that Ctrl-C cannot interrupt: otherwise later calls could stay pending forever.
             self._engine.batches.discard(batch)
             with self._engine.lock:
                 if not self._engine.batches:
@@ -254,7 +255,7 @@ class Device:
             desc: the layout in memory, with x's type and sizes; None: packed.
 
         Raises:
-            DescriptorError: a type or shape that DirectML lacks, or that `desc` contradicts.
+            DescriptorError: DirectML lacks x's type or shape, or `desc` has another.
             OutOfMemoryError: the tensor does not fit the device.
         """
         array = as_array(x, "TensorDesc.of")
@@ -271,7 +272,7 @@ class Device:
         """A tensor with the bytes of a whole buffer, including gaps.
 
         Args:
-            buffer: `desc.size_in_bytes` bytes.
+            buffer: an object with `desc.size_in_bytes` bytes, such as bytes or an array.
             desc: the layout.
 
         Raises:
@@ -293,7 +294,7 @@ class Device:
         return self._engine.kompute.is_open
 
     def close(self) -> None:
-        """Frees the device; its tensors and operators raise DeviceError from now on. A second call does nothing.
+        """Frees the device; uses of its tensors and operators then raise a DeviceError. A second call does nothing.
 
         Calls that a batch has not submitted are never computed.
 
@@ -361,9 +362,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_device(selector: Selector = None) -> Device:
-    """The device for the argument `device` of a function; selectors of the same device share one `Device`.
+    """The device for the argument `device` of a function; selectors of the same device share a `Device`.
 
-    It is opened again if it was closed or lost.
+    A device that was closed or lost is opened again.
 
     Args:
         selector: a Device, which is returned; or what `Device` takes.
@@ -380,7 +381,7 @@ def open_device(selector: Selector = None) -> Device:
         device = _devices.get(key)
         if device is None or not device.is_open:
             others = [other for other in _devices.values() if other.is_open]
-            # `select` asks the drivers, which is slow: skip it if no open device can be the same.
+            # `select` is slow, because it lists the devices: skip it if no open device can be the same.
             info = select(selector) if others else None
             same = (other for other in others if other.info == info)
             device = _devices[key] = next(same, None) or Device(selector)

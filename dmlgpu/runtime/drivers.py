@@ -1,6 +1,6 @@
 """Lists Vulkan devices and their properties.
 
-Kompute reports few of these, and the original kp ends the process if a driver refuses a call. dmlgpu therefore asks
+Kompute reports few properties, and the original kp ends the process if a driver refuses a call. dmlgpu therefore calls
 Vulkan before it calls Kompute.
 """
 
@@ -33,7 +33,7 @@ _TYPES = ("other", "integrated", "discrete", "virtual", "cpu")
 # The best type first, if the user names no device.
 _PREFERENCE = ("discrete", "integrated", "virtual", "other", "cpu")
 
-# Limits that Vulkan requires of every device and that plans rely on. A driver may report less: in 2021 MoltenVK
+# Minimum limits that Vulkan requires of every device and that plans need. A driver may report less: in 2021 MoltenVK
 # reported 0 for the range of a storage buffer on an M1.
 _LEAST = {
     "maxStorageBufferRange": 1 << 27,
@@ -94,9 +94,8 @@ def devices() -> tuple[DeviceInfo, ...]:
     """The Vulkan devices of this machine that dmlgpu can use. No device is opened.
 
     Raises:
-        DeviceError: there is no Vulkan loader, no driver, or no such device, or a driver fails to load; the message
-            names the reason, what devices lack, and what to install. Or this process is a fork in which drivers may
-            hang.
+        DeviceError: there is no Vulkan loader, no driver, or no such device, or a driver fails to load; the message has
+            the reason, what devices lack, and what to install. Or this process is a fork in which drivers may hang.
 
     Example:
         >>> import dmlgpu
@@ -110,7 +109,7 @@ def devices() -> tuple[DeviceInfo, ...]:
 
 
 def loader_messages() -> list[tuple[str, str]]:
-    """The loader's messages on drivers and layers when it creates an instance: error, warning or info, and a text.
+    """The loader's messages about drivers and layers when it creates an instance: (error, warning or info; text).
 
     Raises:
         DeviceError: as `loader_version`.
@@ -123,23 +122,24 @@ def loader_messages() -> list[tuple[str, str]]:
     }
     messages = []
 
-    # Set in the structure below: the package's own function has one callback for all messengers of a process.
+    # A callback of ffi, because the package's function allows only one callback for all messengers of a process.
     @vk.ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT")  # type: ignore[untyped-decorator]
-    def hear(severity: int, _types: int, data: Any, _user: Any) -> int:
+    def receive(severity: int, _types: int, data: Any, _user: Any) -> int:
         messages.append((kinds[severity], vk.ffi.string(data.pMessage).decode(errors="backslashreplace")))
         return 0
 
     messenger = vk.VkDebugUtilsMessengerCreateInfoEXT(
         messageSeverity=sum(kinds), messageType=vk.VK_DEBUG_UTILS_MESSAGE_TYPE_GENERAL_BIT_EXT
     )
-    messenger.pfnUserCallback = hear
+    messenger.pfnUserCallback = receive
     with suppress(vk.VkError):
         instance = _instance(vk, "VK_EXT_debug_utils", pNext=messenger)
         vk.vkDestroyInstance(instance, None)
     return list(dict.fromkeys(messages))
 
 
-def _instance(vk: Any, *extensions: str, **more: Any) -> Any:
+def _instance(vk: Any, *extensions: str, **fields: Any) -> Any:
+    """A new Vulkan instance with these extensions, and further fields of VkInstanceCreateInfo."""
     application = vk.VkApplicationInfo(
         pApplicationName="dmlgpu",
         applicationVersion=1,
@@ -153,8 +153,8 @@ def _instance(vk: Any, *extensions: str, **more: Any) -> Any:
     with suppress(vk.VkError):
         if portability in [offered.extensionName for offered in vk.vkEnumerateInstanceExtensionProperties(None)]:
             extensions += (portability,)
-            more["flags"] = vk.VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR
-    info = vk.VkInstanceCreateInfo(pApplicationInfo=application, ppEnabledExtensionNames=extensions, **more)
+            fields["flags"] = vk.VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR
+    info = vk.VkInstanceCreateInfo(pApplicationInfo=application, ppEnabledExtensionNames=extensions, **fields)
     return vk.vkCreateInstance(info, None)
 
 
@@ -178,10 +178,10 @@ def _devices(vk: Any) -> tuple[DeviceInfo, ...]:
 
 @cache
 def keep_loaded() -> Any:
-    """Keeps the drivers that the environment names now loaded to the end of the process, by an unused instance.
+    """Keeps the current drivers loaded until the end of the process, by an unused instance.
 
     Otherwise the loader unloads them with the last device. Each load of NVIDIA's driver uses static TLS, which glibc
-    limits and does not always release. When none is left, the process can open no device.
+    limits and does not always release. Without free static TLS the process can open no device.
     """
     vk = _vulkan()
     with suppress(vk.VkError):
@@ -190,11 +190,11 @@ def keep_loaded() -> Any:
 
 
 def select(selector: int | str | None) -> DeviceInfo:
-    """The device that an index, part of a name or a UUID selects; None: what DMLGPU_DEVICE selects, or the best.
+    """The device that an index, part of a name or a UUID selects; None: what DMLGPU_DEVICE selects, or the best device.
 
     Args:
         selector: names and UUIDs in upper or lower case, UUIDs with or without dashes. If no device's name matches,
-            those of drivers are searched.
+            names of drivers are searched.
 
     Raises:
         DeviceError: no device matches, or several do; the message lists all devices.
@@ -204,12 +204,12 @@ def select(selector: int | str | None) -> DeviceInfo:
 
 
 def default(infos: tuple[DeviceInfo, ...]) -> DeviceInfo:
-    """The device among `infos` that DMLGPU_DEVICE selects, or the best."""
+    """The device among `infos` that DMLGPU_DEVICE selects, or the best device."""
     return choose(infos, setting("DMLGPU_DEVICE"), "DMLGPU_DEVICE: ")
 
 
-def choose(infos: tuple[DeviceInfo, ...], selector: int | str | None, asked_by: str = "") -> DeviceInfo:
-    """As `select`, but among `infos`, and None means the best. Error messages begin with `asked_by`."""
+def choose(infos: tuple[DeviceInfo, ...], selector: int | str | None, prefix: str = "") -> DeviceInfo:
+    """As `select`, but among `infos`, and None selects the best device. Error messages begin with `prefix`."""
     if selector is None:
         return min(infos, key=preference)
     # A longer number is no index, and int() refuses more than 4,300 digits.
@@ -223,11 +223,12 @@ def choose(infos: tuple[DeviceInfo, ...], selector: int | str | None, asked_by: 
         matches = [info for info in infos if info.index == selector]
     if len(matches) != 1:
         problem = "several devices match" if matches else "there is no device"
-        raise DeviceError(f"{asked_by}{problem} {selector!r}; devices are {_list(infos)}")
+        raise DeviceError(f"{prefix}{problem} {selector!r}; devices are {_list(infos)}")
     return matches[0]
 
 
 def _matching(infos: tuple[DeviceInfo, ...], text: str) -> list[DeviceInfo]:
+    """The devices that part of a name, or a UUID, in lower case, selects."""
     uuid = text.replace("-", "")
     # Mesa's documentation says lavapipe; the driver reports llvmpipe.
     part = text.replace("lavapipe", "llvmpipe")
@@ -236,9 +237,9 @@ def _matching(infos: tuple[DeviceInfo, ...], text: str) -> list[DeviceInfo]:
 
 
 def preference(info: DeviceInfo) -> tuple[bool, bool, int, bool]:
-    """A sort key, the best device first. Devices with equal keys are assumed to be equally fast."""
-    # Dozen runs on a GPU through Direct3D 12; its maker's driver, if installed, lists the same GPU. SwiftShader is many
-    # times slower than llvmpipe: docs/performance.md.
+    """A sort key, least for the best device. Devices with equal keys are assumed to be equally fast."""
+    # Dozen is a driver over Direct3D 12; the driver of the GPU's maker, if installed, lists the same GPU. SwiftShader
+    # is many times slower than llvmpipe: docs/performance.md.
     dozen, swiftshader = "Dozen" in info.driver, "SwiftShader" in info.driver
     return info.type == "cpu", dozen, _PREFERENCE.index(info.type), swiftshader
 
@@ -247,7 +248,7 @@ def index_of(selector: Any) -> int:
     """`selector` as the index of a device.
 
     Raises:
-        TypeError: it is not an integer, or it is True or False.
+        TypeError: `selector` is not an integer, or is a bool.
     """
     with suppress(TypeError):
         return index(selector)
@@ -278,10 +279,12 @@ def _vulkan() -> Any:
 
 
 def _version(number: int) -> str:
+    """A version of Vulkan as text, from its number."""
     return f"{number >> 22}.{number >> 12 & 0x3FF}.{number & 0xFFF}"
 
 
 def _no_device(reason: str) -> DeviceError:
+    """The error for a machine without usable devices."""
     variable = next((name for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES") if name in os.environ), None)
     source = f"{variable}={os.environ[variable]}" if variable else "the system, as in /usr/share/vulkan/icd.d"
     messages = [text for kind, text in loader_messages() if kind != "info" or "wrong ELF class" in text]
@@ -293,7 +296,7 @@ def _no_device(reason: str) -> DeviceError:
 
 
 def _lack(vk: Any, handle: Any) -> str:
-    """What Kompute and plans need and the device lacks, as a text; empty if it lacks nothing."""
+    """What the device lacks of what Kompute and plans need, as a text; empty if it lacks nothing."""
     properties = vk.vkGetPhysicalDeviceProperties(handle)
     families = vk.vkGetPhysicalDeviceQueueFamilyProperties(handle)
     memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
@@ -307,26 +310,27 @@ def _lack(vk: Any, handle: Any) -> str:
         value = getattr(properties.limits, name)
         needs[f"a {name} of {least} (it is {value})"] = value >= least
     driver = vk.VkPhysicalDeviceDriverProperties()
-    answer = vk.VkPhysicalDeviceProperties2(pNext=driver)
-    vk.vkGetPhysicalDeviceProperties2(handle, answer)
+    properties2 = vk.VkPhysicalDeviceProperties2(pNext=driver)
+    vk.vkGetPhysicalDeviceProperties2(handle, properties2)
     # MoltenVK before 1.3 ignores specialization constants that are sizes of arrays. Version 1.2.11 is 10211.
-    needs["MoltenVK 1.3"] = driver.driverID != vk.VK_DRIVER_ID_MOLTENVK or answer.properties.driverVersion >= 10300
+    needs["MoltenVK 1.3"] = driver.driverID != vk.VK_DRIVER_ID_MOLTENVK or properties.driverVersion >= 10300
     lacking = [need for need, is_met in needs.items() if not is_met]
     return f"{properties.deviceName} lacks {', '.join(lacking)}" if lacking else ""
 
 
 def _memory_type(memory: Any, flags: int) -> Any:
-    """The memory type that Kompute uses: the first that has these flags, or None."""
+    """The memory type that Kompute uses: the first type that has these flags, or None."""
     types = (memory.memoryTypes[i] for i in range(memory.memoryTypeCount))
     return next((kind for kind in types if kind.propertyFlags & flags == flags), None)
 
 
 def _host_type(memory: Any) -> Any:
-    """The memory type that Kompute uses for memory that the host maps: a cached one, if there is one; or None."""
+    """The memory type that Kompute uses for memory that the host maps: if possible a cached type; or None."""
     return _memory_type(memory, _HOST | _HOST_CACHED) or _memory_type(memory, _HOST)
 
 
 def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
+    """The properties of a device that lacks nothing."""
     maintenance = vk.VkPhysicalDeviceMaintenance3Properties()
     subgroup = vk.VkPhysicalDeviceSubgroupProperties(pNext=maintenance)
     identity = vk.VkPhysicalDeviceIDProperties(pNext=subgroup)

@@ -23,7 +23,7 @@ class Segments:
 
     slices: list[Slice[KpBuffer]]
     computed: bool = True
-    """False if the last call that should have written to them failed or was interrupted."""
+    """Whether the content is computed: False if the last call that should have written it failed or was interrupted."""
 
     def overlap(self, other: Segments) -> bool:
         """Whether any slice shares bytes with a slice of `other`."""
@@ -40,7 +40,7 @@ class Engine:
     Attributes:
         kompute: runs steps.
         memory: the allocator of tensors and workspaces.
-        batches: the active batches; while there are any, steps stay pending.
+        batches: the active batches; while this set is not empty, steps stay pending.
     """
 
     def __init__(self, info: DeviceInfo) -> None:
@@ -48,8 +48,8 @@ class Engine:
         self.memory = Allocator(self.kompute.create_buffer, self.kompute.destroy_buffer, **tensor_memory(info))
         self._keep = self.memory.keep
         self.batches: set[object] = set()
-        # Each step with the segments that its call uses; the last one of a call also with those that the call writes.
-        # One list, because Ctrl-C may come between any two statements.
+        # Each step with the segments that its call uses; the last step of a call also with those that the call writes.
+        # All in one list, because Ctrl-C may come between any two statements.
         self._pending: list[tuple[KpStep, tuple[Segments, ...], Sequence[Segments]]] = []
 
     @property
@@ -63,10 +63,10 @@ class Engine:
     # Memory
 
     def allocate(self, sizes: Iterable[int]) -> Segments:
-        """Memory for a tensor, or the workspace of a call: one segment for each of `sizes`, in bytes.
+        """Memory for a tensor, or the workspace of a call: a segment for each of `sizes`, in bytes.
 
         Raises:
-            OutOfMemoryError: it does not fit, even after pending steps have run and empty buffers were freed.
+            OutOfMemoryError: the memory is too short, even after pending steps have run and empty buffers were freed.
         """
         slices = []
         for size in sizes:
@@ -82,7 +82,7 @@ class Engine:
         return Segments(slices)
 
     def keep(self, buffers: Iterable[Buffer[KpBuffer]]) -> None:
-        """From now on, keeps at least as many bytes of empty buffers as `buffers` have together."""
+        """Makes the allocator keep at least as many bytes of empty buffers as `buffers` have together."""
         self.memory.keep = max(self._keep, sum(buffer.size for buffer in buffers))
 
     def free_buffers(self) -> None:
@@ -93,7 +93,7 @@ class Engine:
     # Between host and device
 
     def views(self, segments: Segments) -> list[Bytes]:
-        """The views of all segments: their bytes as the host maps them. The device must be open."""
+        """The views of all segments: the host's mappings of their bytes. The device must be open."""
         return [part.buffer.handle.view[part.offset : part.offset + part.size] for part in segments.slices]
 
     def upload(self, segments: Segments) -> None:
@@ -133,15 +133,15 @@ class Engine:
     ) -> None:
         """Runs steps now, or later in a batch, and holds their memory until then.
 
-        Each submission costs time, so small buffers are copied in the submissions of the steps. Large ones are uploaded
-        before, and downloaded when they are read: the time of their copies must not count as time of the steps.
+        Each submission costs time, so small buffers are copied in the submissions of the steps. Large buffers are
+        uploaded before, and downloaded when they are read: the time of their copies must not count as time of steps.
 
         Args:
             steps: the steps of a call.
             held: all segments that they read or write.
-            uploads: segments whose views the host wrote to; the steps only read them.
-            written: segments that the steps only write. If there are uploads, the host will read them: a call with
-                an array returns arrays.
+            uploads: segments whose views the host wrote to; the steps only read these segments.
+            written: segments that the steps only write. If there are uploads, the host will read `written`, because a
+                call with an array returns arrays.
         """
         first = () if self.batches else self._copied_with(steps, uploads)
         for segments in uploads:
@@ -161,7 +161,7 @@ class Engine:
             self.submit_pending()
 
     def record(self, steps: tuple[KpStep, ...], uploads: Iterable[Segments], downloads: Iterable[Segments]) -> None:
-        """Builds and records all that a first `enqueue` of at most RECORDED_STEPS steps needs."""
+        """Creates the pipelines and recordings for a first `enqueue` of at most RECORDED_STEPS steps."""
         self.kompute.recorded(steps, self._copied_with(steps, uploads), self._copied_with(steps, downloads))
 
     def _copied_with(self, steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple[KpBuffer, ...]:
@@ -172,12 +172,12 @@ class Engine:
         return tuple([buffer for buffer in buffers if buffer.view.size <= SMALL_COPY_BYTES])
 
     def submit_pending(self) -> None:
-        """Runs the pending steps. If the driver refuses one, the steps that have not run stay pending.
+        """Runs the pending steps. If the driver refuses a step, the steps that have not run stay pending.
 
         After any other exception no step stays pending, and results that were not computed cannot be read.
 
         Raises:
-            DeviceError: the device is closed, the driver refused a call, or it ended a loop early.
+            DeviceError: the device is closed, or the driver refused a call or ended a loop early.
             OutOfMemoryError: the driver refused memory.
         """
         if not self._pending:
@@ -203,7 +203,7 @@ class Engine:
     # Profiles
 
     def begin_profile(self, profile: Profile) -> None:
-        """Activates a profile. Pending steps run first and are no part of it.
+        """Activates a profile. Pending steps run first, and are no part of the profile.
 
         Raises:
             DeviceError: another profile is active.
@@ -215,14 +215,14 @@ class Engine:
         self._add_memory(profile)
 
     def complete_profile(self, profile: Profile) -> None:
-        """Runs pending steps, which are part of the profile that ends; it need not have begun."""
+        """Runs pending steps, which are part of the profile; nothing if the profile is not active."""
         if self.kompute.profile is profile and self.kompute.is_open:
             self.submit_pending()
             self._add_memory(profile)
 
     def _add_memory(self, profile: Profile) -> None:
         """Adds the current use of memory to a profile."""
-        used = self.memory.used_bytes
+        used = self.memory.used_bytes  # first, because this may destroy buffers
         profile.add_memory(self.memory.buffer_bytes, used)
 
     # Closing

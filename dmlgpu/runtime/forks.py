@@ -1,4 +1,4 @@
-"""Keeps a forked child from Vulkan if it could wait forever for a thread that only its parent has."""
+"""Keeps a forked child from using Vulkan if it could wait forever for a thread that only its parent has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from dmlgpu.errors import DeviceError
 
 SPAWN = "open a device in a process that is started by spawn"
-# A thread holds this lock while it lists or opens devices: drivers hold locks meanwhile.
+# Held while a thread lists or opens devices, because drivers then hold locks.
 looking = threading.RLock()
 _forked = False
 
@@ -16,7 +16,7 @@ _forked = False
 def check_process() -> None:
     """Raises a DeviceError in a fork in which drivers may hang.
 
-    Its parent had open devices or NVIDIA's driver, which stays loaded, or one of its threads was listing devices.
+    The parent of such a fork had open devices, or NVIDIA's driver, which stays loaded, or was listing devices.
     """
     if _forked:
         raise DeviceError(

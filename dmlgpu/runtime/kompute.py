@@ -1,4 +1,4 @@
-"""The only module that calls Kompute. It makes no call that could end the process."""
+"""The only module that calls Kompute: never in a way that could end the process."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from dmlgpu.runtime.profile import Profile
 from dmlgpu.runtime.schedule import RECORDED_STEPS, Barrier, Place, Step, Timing, learn, submissions
 from dmlgpu.runtime.tuning import assumed_seconds_per_element
 
-# Maximum number of cached pipelines. One uses up to 1 MiB on lavapipe, a quarter of that on SwiftShader.
+# Maximum number of cached pipelines. A pipeline uses up to 1 MiB on lavapipe, a quarter of that on SwiftShader.
 _PIPELINES = 256
-# Maximum number of cached recordings. One holds the submissions of a tuple of steps, and uses 5 to 16 KiB.
+# Maximum number of cached recordings. A recording has the submissions of a tuple of steps, and uses 5 to 16 KiB.
 _RECORDINGS = 256
-# Values of the status, a word that submissions copy; 0: nothing has run. _ENDED_EARLY is that of kernel.glsl.
+# Values of the status, a word that submissions copy; 0: nothing has run. kernel.glsl has the same _ENDED_EARLY.
 _RAN, _ENDED_EARLY = 1, 2
 _UNTIMED = nullcontext()
 
@@ -45,28 +45,28 @@ class KpBuffer:
     def __init__(self, tensor: Any, staged: bool) -> None:
         self.tensor = tensor
         self.staged = staged
-        # The tensor owns this memory: reading it after the tensor is destroyed would end the process. Therefore it
-        # never leaves dmlgpu.
+        # The view never leaves dmlgpu: to read it after the tensor, which owns the memory, is destroyed would end the
+        # process.
         self.view: Bytes = tensor.data().view(np.uint8)
         self.current = False
-        """Whether the view of a staged buffer equals the device's content. A copy in either direction sets it, a step
-        that writes to the buffer clears it."""
+        """Whether the view of a staged buffer equals the content on the device: True after a copy in either direction,
+        False after a step that writes to the buffer."""
         self.transfers: dict[Any, Any] = {}
         """The recorded copies to and from the device: Kompute's sequence of each operation."""
 
 
 @dataclass(eq=False)
 class Pipeline:
-    """A shader and the buffers that are bound to it. Equal only to itself."""
+    """A shader, and the buffers that are bound to it. Equal only to itself."""
 
     shader: Shader
     group_count: int
     buffers: tuple[KpBuffer, ...]
     timing: Timing
     algorithm: Any = None
-    """Kompute's object; None before it is built, and after the cache has dropped it."""
+    """Kompute's object; None before it is created, and after the cache has dropped it."""
     used: int = 0
-    """Number of the call of `execute` that last submitted or recorded it."""
+    """Number of the call of `execute` that last submitted or recorded the pipeline."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +93,8 @@ class Kompute:
         forks.check_process()
         self.info = info
         self.profile: Profile | None = None
-        """The active profile, which receives all times. It may end while another thread holds the lock, so each use
-        reads it once."""
+        """The active profile, which receives all times. It may end while another thread holds the lock, so methods read
+        it only once."""
         self.lock = threading.RLock()
         self._process = os.getpid()
         self._kp = kompute_module.kompute()
@@ -104,6 +104,7 @@ class Kompute:
             self._start()
 
     def _start(self) -> None:
+        """Opens the device, and runs a first submission."""
         info = self.info
         try:
             self._manager: Any = self._kp.Manager(info.index)
@@ -112,23 +113,23 @@ class Kompute:
         self._check_identity()
         if info.driver.startswith("NVIDIA"):
             keep_loaded()
-        # All pipelines that some step uses, with their measured speed; and the built ones among them.
+        # All pipelines of live steps, with their measured speed; the cache keeps those that have an algorithm.
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
         self._recordings: OrderedDict[_Work, list[_Recording]] = OrderedDict()
         self._executed = 0
         self.computed = 0
         """Number of steps of the last `execute` that have run."""
-        # Weak references: even if a call is interrupted, an unused buffer is freed and no longer counted.
+        # Weak references: even if a call is interrupted, an unused buffer is freed and not counted.
         self._buffers: weakref.WeakSet[KpBuffer] = weakref.WeakSet()
         self._lost: str | None = None
-        # The word on the device is _RAN, and shaders add _ENDED_EARLY; every submission ends with a copy to the view.
+        # On the device the status is _RAN, and shaders add _ENDED_EARLY; all submissions end with a copy to the view.
         self._status = self._new_buffer(4, staged=True)
         with self._asking("its first submission"):
             self._status_upload: Any = self._manager.sequence()
             self._status_upload.record(self._kp.OpTensorSyncDevice([self._status.tensor]))
             self._reset_status()
-        # Not empty once the device is destroyed: the finalizer must not refer to self.
+        # Not empty if the device is destroyed: a list, because the finalizer must not refer to self.
         self._destroyed: list[bool] = []
         # At the end of the process this runs before Python unloads modules.
         self._finalizer = weakref.finalize(self, _destroy, self._manager, self.lock, self._destroyed)
@@ -139,11 +140,11 @@ class Kompute:
         self._status_upload.eval()
 
     def _check_identity(self) -> None:
-        """Raises a DeviceError if Kompute opened another device than the requested one.
+        """Raises a DeviceError if Kompute opened another device than the requested device.
 
-        Kompute lists the devices itself, opens the one at an index, and reports its name and group sizes, but no UUID.
-        dmlgpu therefore lists the devices before and after. If both lists have the same device at this index, Kompute's
-        list had it there, too.
+        Kompute lists the devices itself, opens the device at an index, and reports its name and group sizes, but no
+        UUID. dmlgpu therefore lists the devices before and after Kompute. If both lists have the same device at this
+        index, Kompute's list had this device there, too.
         """
         info, properties = self.info, self._manager.get_device_properties()
         group_size = min(properties["max_work_group_invocations"], properties["max_work_group_size"][0])
@@ -155,7 +156,7 @@ class Kompute:
             )
 
     def check_usable(self) -> None:
-        """Raises a DeviceError after close() and in a forked child, a DeviceLostError after the device was lost."""
+        """Raises a DeviceError if the device is closed or this is a forked child, a DeviceLostError if it is lost."""
         if os.getpid() != self._process:
             raise DeviceError(
                 f"device {self.info.name} was opened in process {self._process} and cannot be used in its fork "
@@ -189,6 +190,7 @@ class Kompute:
             self._close()
 
     def _close(self) -> None:
+        """As `close`; the caller holds the lock."""
         self.forget()
         self._finalizer()
 
@@ -204,7 +206,7 @@ class Kompute:
 
     @contextmanager
     def _asking(self, request: str) -> Iterator[None]:
-        """Turns Kompute's exception, if Vulkan refuses a call, into an OutOfMemoryError or a DeviceError."""
+        """Replaces Kompute's exception, if Vulkan refuses a call, by an OutOfMemoryError or a DeviceError."""
         try:
             yield
         except DeviceError:
@@ -220,20 +222,20 @@ class Kompute:
         self._check(size, not self.info.unified, self.info.heaps)
 
     def _free(self) -> list[int]:
-        """Free bytes of every heap, by dmlgpu's own count or by the driver's, which includes other processes."""
+        """Free bytes of every heap: the fewer of dmlgpu's count and the driver's, which includes other processes."""
         free = list(self.info.heaps)
         for buffer in self._buffers:
             for heap, used in self._needs(buffer.view.size, buffer.staged):
                 free[heap] -= used
         return list(map(min, free, _memory_left(self._manager) or free))
 
-    def _check(self, size: int, staged: bool, free_of: Sequence[int]) -> None:
+    def _check(self, size: int, staged: bool, free: Sequence[int]) -> None:
+        """Raises an OutOfMemoryError if a buffer of `size` bytes needs more than the `free` bytes of a heap."""
         for heap, needed in self._needs(size, staged):
-            free = free_of[heap]
-            if needed > free:
+            if needed > free[heap]:
                 raise OutOfMemoryError(
                     f"{needed} bytes do not fit on device {self.info.name}: "
-                    f"{free} of {self.info.heaps[heap]} bytes of heap {heap} are left"
+                    f"{free[heap]} of {self.info.heaps[heap]} bytes of heap {heap} are left"
                 )
 
     def create_buffer(self, size: int) -> KpBuffer:
@@ -254,6 +256,7 @@ class Kompute:
         return buffer
 
     def _new_buffer(self, size: int, *, staged: bool) -> KpBuffer:
+        """As `create_buffer`, without checks."""
         kind = self._kp.TensorTypes.device if staged else self._kp.TensorTypes.host
         with self._asking(f"a buffer of {size} bytes"):
             buffer = KpBuffer(_new_tensor(self._manager, size // 4, kind), staged)
@@ -269,7 +272,7 @@ class Kompute:
         buffer.tensor.destroy()
 
     def _needs(self, size: int, staged: bool) -> tuple[tuple[int, int], ...]:
-        """(heap, bytes) of all memory that a buffer uses; a staged one exists twice."""
+        """(heap, bytes) of all memory that a buffer uses; a staged buffer also has a copy that the host maps."""
         device, host = self.info.device_heap, self.info.host_heap
         if not staged:
             return ((host, size),)
@@ -282,9 +285,9 @@ class Kompute:
 
         Args:
             plan: the plan.
-            dispatch: the dispatch, one of the plan's.
-            places: where the memory of its bindings begins, in their order.
-            push: its push constants.
+            dispatch: a dispatch of the plan.
+            places: where the memory of the dispatch's bindings begins, in the order of the bindings.
+            push: the push constants.
         """
         key = (dispatch.shader, plan.limits.group_count, tuple([buffer for buffer, _ in places]))
         pipeline = self._pipelines.setdefault(key, Pipeline(*key, Timing(self._assumed_seconds)))
@@ -308,11 +311,11 @@ class Kompute:
     ) -> None:
         """Runs steps in order and waits for their end.
 
-        `schedule.submissions` cuts them into submissions by the measured seconds per element. If a submission still
-        takes too long, the same steps are cut and recorded again the next time, by the new measurement.
+        `schedule.submissions` cuts the steps into submissions by the measured seconds per element. If a submission is
+        still too slow, the same steps are cut and recorded again the next time, by the new measurement.
 
-        While a profile is active, each step and each copy is a submission of its own, because the host can only time
-        whole submissions. These steps are measured, too.
+        While a profile is active, each step and each copy is a separate submission, because the host can only time
+        whole submissions. The speed of these steps is measured, too.
 
         Raises:
             LoopEndedEarlyError: the driver ended a loop early; the first `computed` steps are right.
@@ -333,7 +336,7 @@ class Kompute:
         if profile is not None:
             for buffer in uploads:
                 self.upload(buffer)
-            # Nothing is downloaded here: the buffers are not current, so a later read downloads them.
+            # No downloads: buffers that steps wrote to are not current, so a later read downloads them.
             uploads = downloads = ()
             works = [((step,), (), ()) for step in steps]
         for work in works:
@@ -398,6 +401,7 @@ class Kompute:
     def _record(
         self, submission: Submission, uploads: Sequence[KpBuffer] = (), downloads: Sequence[KpBuffer] = ()
     ) -> _Recording:
+        """Records a submission, which begins with uploads and ends with downloads."""
         steps = [part for part in submission if isinstance(part, KpStep)]
         written = {buffer for step in steps for buffer, _ in step.writes}
         with self.timed("record", "recording"), self._asking("a recording"):
@@ -413,7 +417,7 @@ class Kompute:
             return self._with_status(sequence, visible), steps
 
     def _with_status(self, sequence: Any, visible: Sequence[KpBuffer] = ()) -> Any:
-        """Ends a recording: the host sees the status, and what was written to `visible`."""
+        """Ends a recording with copies that make the status and the content of `visible` visible to the host."""
         sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*visible, self._status)]))
         return sequence
 
@@ -427,7 +431,7 @@ class Kompute:
         try:
             sequence.eval()
         except MemoryError as error:
-            # Nothing was submitted, and this recording may be useless: Vulkan may have refused to end it.
+            # Nothing was submitted, and Vulkan may have refused to end this recording: drop all recordings.
             self._recordings.clear()
             for buffer in self._buffers:
                 buffer.transfers.clear()
@@ -438,11 +442,13 @@ class Kompute:
             raise self._lose("the driver did not run the submission")
 
     def _lose(self, reason: str) -> DeviceLostError:
+        """Closes the device as lost; returns the error to raise."""
         self._lost = f"device {self.info.name} is lost and closed: {reason}; open a new Device"
         self._close()
         return DeviceLostError(self._lost)
 
     def _algorithm(self, step: KpStep) -> Any:
+        """Kompute's object for the pipeline of a step, cached or new."""
         pipeline = step.pipeline
         pipeline.used = self._executed
         if pipeline.algorithm is None:
@@ -484,6 +490,7 @@ class Kompute:
                 self._transfer(buffer, self._kp.OpTensorSyncLocal)
 
     def _transfer(self, buffer: KpBuffer, operation: Any) -> None:
+        """Copies a staged buffer in a separate submission; `operation`: Kompute's class for the direction."""
         if operation not in buffer.transfers:
             with self._asking("a recording"):
                 sequence = self._manager.sequence()
@@ -494,9 +501,9 @@ class Kompute:
 
 
 def _destroy(manager: Any, lock: Any, destroyed: list[bool]) -> None:
-    """Destroys a device once no call runs: at the end of the process a daemon thread may still be in a call.
+    """Destroys a device after the running call: at the end of the process a daemon thread may still be in a call.
 
-    Daemon threads then wait for the lock until the process ends: nobody could use their results.
+    At the end of the process the lock is not released, so that daemon threads make no more calls.
     """
     lock.acquire()
     try:
@@ -513,17 +520,17 @@ def _memory_left(manager: Any) -> list[int]:
 
 
 def _new_tensor(manager: Any, words: int, kind: Any) -> Any:
-    """A new tensor of 32-bit words with arbitrary values. The original kp can only copy those of an array."""
+    """A new tensor of 32-bit words with arbitrary values. The original kp can only copy an array."""
     if hasattr(manager, "empty"):
         return manager.empty(words, kind)
     return manager.tensor_t(np.empty(words, np.uint32), kind)
 
 
 def _give_pages_back(view: Bytes) -> None:
-    """Returns the pages of a CPU driver's new buffer to the system; a page uses memory again when it is written to.
+    """Returns the pages of a CPU driver's new buffer to the system; a page uses memory again after a write to it.
 
     SwiftShader and the original kp write to all of a new buffer. With them a buffer of 16 MiB adds 16 MiB to the
-    resident memory of the process. On Linux this function removes them again.
+    resident memory of the process. On Linux this function subtracts them again.
     """
     advice = getattr(mmap, "MADV_DONTNEED", None)
     if advice is None:

@@ -12,7 +12,7 @@ from dmlgpu.runtime.settings import choice
 KP_VERSION = "0.9.0"
 PACKAGE = "dmlgpu-kp"
 PACKAGE_VERSION = "0.9.0.post9"
-# All names that dmlgpu uses. Kompute's later sources still have version 0.9.0, but renamed some of them.
+# All classes and methods of Kompute that dmlgpu uses. Kompute's later sources, still of version 0.9.0, renamed some.
 NAMES = {
     "Manager": ("algorithm", "destroy", "get_device_properties", "sequence", "tensor_t"),
     "OpAlgoDispatch": (),
@@ -29,7 +29,7 @@ def kompute() -> Any:
 
     Raises:
         DeviceError: the module is not installed, or cannot be used.
-        SettingError: DMLGPU_KOMPUTE has another value.
+        SettingError: DMLGPU_KOMPUTE is neither dmlgpu_kp nor kp.
     """
     if choice("DMLGPU_KOMPUTE", ("dmlgpu_kp", "kp")) == "kp":
         return _kp()

@@ -13,7 +13,7 @@ _to_stderr.setFormatter(logging.Formatter("dmlgpu %(levelname)s %(relativeCreate
 
 
 def follow_the_environment() -> None:
-    """Logs to stderr at the level of DMLGPU_LOG. If that is off, the logger stays as the program has set it.
+    """Logs to stderr at the level of DMLGPU_LOG. If DMLGPU_LOG is off, the logger stays as the program has set it.
 
     Raises:
         SettingError: DMLGPU_LOG has a value that `settings.level` does not allow.

@@ -1,4 +1,4 @@
-"""An allocator of slices of buffers; the buffers may be of any kind."""
+"""An allocator of slices of buffers, which may be objects of any class."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Buffer(Generic[Handle]):
     handle: Handle
     size: int
     free: list[tuple[int, int]]
-    """(offset, size) of every free range, sorted by offset; ranges that touch are merged."""
+    """(offset, size) of every free range, sorted by offset; adjacent ranges are merged."""
     used: int = 0
-    """Number of slices that the allocator had allocated, at the last allocation from this buffer."""
+    """Number of the last slice that was allocated from this buffer, counted over all buffers."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether no slice of it is in use."""
+        """Whether no slice of the buffer is in use."""
         return self.free == [(0, self.size)]
 
 
 @dataclass(frozen=True, eq=False)
 class Slice(Generic[Handle]):
-    """A part of a buffer; offset and size in bytes. Its allocator reclaims it after the last reference is dropped."""
+    """A part of a buffer; offset and size in bytes. The allocator reclaims it after the last reference is dropped."""
 
     buffer: Buffer[Handle]
     offset: int
@@ -49,11 +49,11 @@ class Allocator(Generic[Handle]):
     Args:
         create: creates a buffer of a size in bytes, or raises MemoryError.
         destroy: frees a buffer.
-        shared: whether slices share buffers. If not, each slice has a buffer of its own.
-        step: the bytes of a new buffer are rounded up to a multiple of this.
-        growth: a new buffer is at least this many times as large as the largest buffer so far.
-        most: `step` and `growth` enlarge a buffer up to this size in bytes. If memory is too short for them, the new
-            buffer is only as large as its first slice.
+        shared: whether slices share buffers. If not, each slice has a separate buffer.
+        step: the bytes of a new buffer are rounded up to a multiple of `step`.
+        growth: a new buffer is at least `growth` times as large as the largest buffer so far.
+        most: maximum size in bytes to which `step` and `growth` enlarge a buffer. If memory is too short for that, the
+            new buffer is only as large as its first slice.
         keep: bytes of empty buffers that are kept for later slices.
     """
 
@@ -73,9 +73,9 @@ class Allocator(Generic[Handle]):
         self.keep = keep
         # Sorted by size: a slice uses the smallest buffer with room, so small slices seldom keep large buffers in use.
         self._buffers: list[Buffer[Handle]] = []
-        # For each slice its buffer and the range of it that is not free: offset and size.
+        # The buffer of each slice, and the offset and size of the range that the slice uses.
         self._ranges: dict[weakref.ref[Slice[Handle]], tuple[Buffer[Handle], int, int]] = {}
-        # Slices that any thread has dropped, and whose ranges were not reclaimed yet.
+        # Slices that a thread has dropped, and whose ranges are not reclaimed yet.
         self._released: deque[weakref.ref[Slice[Handle]]] = deque()
         self._allocated = 0
 
@@ -92,7 +92,7 @@ class Allocator(Generic[Handle]):
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the buffers that slices use."""
+        """Bytes of all ranges that slices use."""
         self.collect()
         return sum(buffer.size - sum(size for _, size in buffer.free) for buffer in self._buffers)
 
@@ -113,23 +113,24 @@ class Allocator(Generic[Handle]):
         return self._slice(self._new_buffer(needed), 0, size, needed)
 
     def _slice(self, buffer: Buffer[Handle], i: int, size: int, needed: int) -> Slice[Handle]:
-        """A slice of the first `size` bytes of a free range; if slices share buffers, it uses only `needed` bytes."""
+        """A slice of the first `size` bytes of a free range: it uses `needed` bytes if slices share buffers, or all."""
         offset, room = buffer.free[i]
         used = needed if self._shared else room
         part = Slice(buffer, offset, size)
         buffer.used = self._allocated
         remainder = [(offset + used, room - used)] if room > used else []
-        # Last, with nothing between them that Ctrl-C could interrupt: no exception loses the range. A method of C notes
-        # a dropped slice: Ctrl-C could end one of Python before its first statement.
+        # Last, with nothing between them that Ctrl-C could interrupt: no exception loses the range. A method of C
+        # receives a dropped slice, because Ctrl-C could end a function of Python before its first statement.
         self._ranges[weakref.ref(part, self._released.append)] = buffer, offset, used
         buffer.free[i : i + 1] = remainder
         return part
 
     def _new_buffer(self, size: int) -> Buffer[Handle]:
+        """A new buffer with room for a slice of `size` bytes."""
         largest = self._buffers[-1].size if self._buffers else 0
         roomy = max(size, min(max(-(-size // self._step) * self._step, self._growth * largest), self._most))
         try:
-            # If slices share buffers, a multiple of this size, so that such slices can fill a heap.
+            # If slices share buffers, a multiple of `size`, so that slices of this size can fill a heap.
             size_in_bytes = roomy // size * size if self._shared else roomy
             handle = self._create(size_in_bytes)
         except MemoryError:

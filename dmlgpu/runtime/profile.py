@@ -15,7 +15,7 @@ from typing import Any
 
 from dmlgpu.descriptors.operator import OperatorDesc
 
-# In the order of the tables. Events nest: `call` and `batch` contain the other kinds, and `record` contains `compile`.
+# Kinds of events, in the order of the tables. `call` and `batch` contain the other kinds, and `record` `compile`.
 KINDS = ("call", "batch", "wait", "plan", "allocate", "upload", "record", "compile", "dispatch", "download")
 
 
@@ -37,14 +37,14 @@ class Event:
     operator: OperatorDesc | None = None
     """Descriptor of a call, a plan or a dispatch."""
     bytes: int = 0
-    """Bytes copied or allocated. For a dispatch its share of all bytes that its call reads and writes; each tensor and
-    each workspace count once for reading and once for writing."""
+    """Bytes copied or allocated. For a dispatch its share of all bytes that its call reads and writes: a tensor that is
+    read and written counts twice, and so does the workspace."""
     elements: int = 0
     """Approximate number of elements that a dispatch loads."""
     group_count: int = 0
     """Workgroups of a dispatch."""
     submitted: bool = False
-    """Whether this was a submission, for which the host waited."""
+    """Whether the event was a submission, for which the host waited."""
 
     @property
     def seconds(self) -> float:
@@ -81,7 +81,7 @@ class Profile:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """All events that have ended, in the order of their starts; an event precedes those that it contains."""
+        """All ended events, in the order of their starts; an event precedes the events that it contains."""
         return tuple(sorted(self._events, key=lambda event: (event.begin, -event.end)))
 
     @property
@@ -164,7 +164,7 @@ class Profile:
         group_count: int = 0,
         submitted: bool = False,
     ) -> None:
-        """Adds an event; begin and end are those of `time.perf_counter`."""
+        """Adds an event; begin and end are times of `time.perf_counter`."""
         if not self._is_active:  # a call of another thread may end after the profile
             return
         thread = threading.get_native_id()
@@ -178,7 +178,7 @@ class Profile:
 
     @contextmanager
     def waiting(self, lock: AbstractContextManager[Any]) -> Iterator[None]:
-        """Holds a lock in a block, and times the wait for it. Whenever Ctrl-C comes, the lock is released."""
+        """Holds a lock in a block, and times the wait for it. The lock is released whenever Ctrl-C comes."""
         begin = time.perf_counter()
         with lock:
             self.add("wait", "waiting for the device", begin, time.perf_counter())
@@ -195,6 +195,7 @@ class Profile:
 
 
 def _metadata(process: int, track: int, kind: str, name: str) -> dict[str, Any]:
+    """The entry of a trace that names the process or a track."""
     return {"ph": "M", "pid": process, "tid": track, "name": kind, "args": {"name": name}}
 
 
@@ -212,28 +213,29 @@ RUN_COLUMNS = ("kind", "name", "count", "ms", "median", "least", "largest", "GB/
 
 
 def kind_rows(events: Sequence[Event]) -> list[tuple[str, ...]]:
-    """For every kind of event: count, time, own time (without nested events), and its share of all own time.
+    """For every kind of event: count, time, time without nested events, and the share in the sum of these times.
 
     Args:
         events: in the order of `Profile.events`.
     """
-    own_seconds = [event.seconds for event in events]
-    # For each thread, the stack of events that may contain the next one.
-    around: dict[int, list[int]] = {}
+    exclusive = [event.seconds for event in events]
+    # For each thread, the stack of events that may contain the next event.
+    stacks: dict[int, list[int]] = {}
     for i, event in enumerate(events):
-        holders = around.setdefault(event.thread, [])
-        while holders and events[holders[-1]].end <= event.begin:
-            holders.pop()
-        if holders:
-            own_seconds[holders[-1]] -= event.seconds
-        holders.append(i)
-    whole = sum(own_seconds)
+        stack = stacks.setdefault(event.thread, [])
+        while stack and events[stack[-1]].end <= event.begin:
+            stack.pop()
+        if stack:
+            exclusive[stack[-1]] -= event.seconds
+        stack.append(i)
+    total = sum(exclusive)
     rows: list[tuple[str, ...]] = []
     for kind in KINDS:
         indices = [i for i, event in enumerate(events) if event.kind == kind]
-        seconds, alone = sum(events[i].seconds for i in indices), sum(own_seconds[i] for i in indices)
+        seconds, without_nested = sum(events[i].seconds for i in indices), sum(exclusive[i] for i in indices)
         if indices:
-            rows.append((kind, f"{len(indices):,}", _ms(seconds), _ms(alone), f"{alone / whole:.1%}"))
+            share = f"{without_nested / total:.1%}"
+            rows.append((kind, f"{len(indices):,}", _ms(seconds), _ms(without_nested), share))
     return rows
 
 
@@ -247,13 +249,14 @@ def run_rows(events: Sequence[Event]) -> list[tuple[str, ...]]:
     for (kind, name, operator), group in groups.items():
         times = [event.seconds for event in group]
         figures = (_ms(seconds) for seconds in (sum(times), median(times), min(times), max(times)))
-        # A clock may be too coarse for one copy.
+        # A clock may be too coarse for a copy, and measure 0.
         rate = f"{sum(event.bytes for event in group) / max(sum(times), 1e-9) / 1e9:.2f}"
         rows.append((kind, name, f"{len(group):,}", *figures, rate, operator.summary if operator else ""))
     return rows
 
 
 def _ms(seconds: float) -> str:
+    """Milliseconds as text."""
     return f"{1e3 * seconds:.3f}"
 
 

@@ -1,6 +1,6 @@
-"""Groups steps into submissions, places barriers, and measures the speed of steps.
+"""Cuts steps into submissions with barriers, and measures the speed of steps.
 
-It is independent of Kompute and Vulkan. A buffer is any object.
+This module is independent of Kompute and Vulkan. A buffer is any object.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-# Maximum number of steps of a call whose submissions are cached, to be run again. A batch submits its pending steps
-# when it has this many.
+# Maximum number of steps of a call whose submissions are cached for later calls, and of pending steps of a batch.
 RECORDED_STEPS = 64
 # Maximum duration of a submission of several steps. Python handles Ctrl-C only between submissions, and watchdogs reset
-# a GPU that is busy with one submission for seconds.
+# a GPU that is busy with a submission for seconds.
 SUBMISSION_SECONDS = 0.2
-# A shorter submission is not measured: most of its time is not spent in its steps.
+# Minimum duration of a submission that is measured: most of the time of a shorter one is not spent in its steps.
 _MEASURED_SECONDS = 0.001
 
 B = TypeVar("B")
-# A buffer, and the offset in it where a segment of a tensor, or of a workspace, begins. Ranges that begin at two places
-# never overlap, so steps share memory only if they name the same place.
+# A buffer, and the offset in it where a segment of a tensor, or of a workspace, begins. Segments at different places
+# never overlap, so steps share memory only if they have the same place.
 Place = tuple[B, int]
 
 
@@ -33,29 +32,29 @@ class Timing:
     has_run: bool = False
     """Whether the pipeline has run. The first run may take long, and is not measured."""
     is_too_slow: bool = False
-    """Whether a step of the pipeline, submitted alone, took longer than SUBMISSION_SECONDS when last measured."""
+    """Whether a step of the pipeline, submitted alone, lasted longer than SUBMISSION_SECONDS when last measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class Step(Generic[B]):
-    """The parts of a dispatch that this module needs. Equal only to itself."""
+    """A dispatch, as far as this module needs it. Equal only to itself."""
 
     reads: frozenset[Place[B]]
     writes: frozenset[Place[B]]
     elements: int
-    """Number of elements that it loads."""
+    """Number of elements that the dispatch loads."""
     timing: Timing
-    """The speed of its pipeline, shared by all steps of the pipeline."""
+    """The speed of the pipeline, shared by all steps of the pipeline."""
 
     @property
     def seconds(self) -> float:
-        """Its expected duration."""
+        """The expected duration."""
         return self.elements * self.timing.seconds_per_element
 
 
 @dataclass(frozen=True)
 class Barrier(Generic[B]):
-    """Steps after it begin when all steps before it have ended, and see what those wrote to these buffers."""
+    """A barrier: steps after it begin when all steps before it have ended, and see their writes to these buffers."""
 
     buffers: frozenset[B]
 
@@ -66,11 +65,11 @@ S = TypeVar("S", bound=Step[Any])
 def submissions(steps: Iterable[S], *, has_barriers: bool) -> Iterator[list[S | Barrier[Any]]]:
     """Cuts steps into submissions, with the barriers that they need.
 
-    The device may run the steps of a submission in any order, or at the same time. A step that reads what an earlier
-    step of its submission wrote, or that writes what an earlier one read or wrote, needs a barrier between the two. The
-    host waits for the end of a submission before it starts the next. Each submission costs time, so there are as few as
-    possible: a new one begins where steps together should take longer than SUBMISSION_SECONDS, and for each barrier if
-    Kompute has none. In this picture `a>b` reads a and writes b:
+    The device may run the steps of a submission in any order, or at the same time. A step needs a barrier before it if
+    it reads what an earlier step of its submission wrote, or writes what an earlier step read or wrote. The host waits
+    for the end of a submission before it starts the next submission. Each submission costs time, so there are as few as
+    possible: a new submission begins where the expected duration would exceed SUBMISSION_SECONDS, and in place of each
+    barrier if Kompute has none. In this picture `a>b` reads a and writes b:
 
         steps              a>b        b>c   d>e        c>f
 
@@ -83,7 +82,7 @@ def submissions(steps: Iterable[S], *, has_barriers: bool) -> Iterator[list[S | 
     """
     submission: list[S | Barrier[Any]] = []
     seconds = 0.0
-    # Since the last barrier.
+    # Places that steps since the last barrier read and write.
     reads: set[Place[Any]] = set()
     writes: set[Place[Any]] = set()
     for step in steps:
@@ -102,7 +101,7 @@ def submissions(steps: Iterable[S], *, has_barriers: bool) -> Iterator[list[S | 
 
 
 def learn(steps: Sequence[Step[Any]], seconds: float) -> bool:
-    """Updates the seconds per element of a submission's pipelines by the time of the submission.
+    """Updates the seconds per element of a submission's pipelines by the duration of the submission.
 
     Args:
         steps: the steps of the submission.
@@ -110,7 +109,7 @@ def learn(steps: Sequence[Step[Any]], seconds: float) -> bool:
 
     Returns:
         Whether the same steps should be cut into submissions again: this submission was measured, has several steps,
-        and took longer than SUBMISSION_SECONDS.
+        and lasted longer than SUBMISSION_SECONDS.
     """
     measured = seconds > _MEASURED_SECONDS and all(step.timing.has_run for step in steps)
     if measured:

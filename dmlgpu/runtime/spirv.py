@@ -1,4 +1,4 @@
-"""The SPIR-V modules that the build installs into dmlgpu/spirv, and the layouts of their constants in layouts.json."""
+"""The SPIR-V modules in dmlgpu/spirv, from the build, and the layouts of their constants in layouts.json."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import numpy as np
 from dmlgpu.errors import DeviceError
 from dmlgpu.lowering.plan import Shader
 
-# Ten times the largest module: a longer file is not from the build.
+# Maximum size of a file, ten times that of the largest module: a longer file is not from the build.
 _MOST_BYTES = 1 << 20
 _HEADER_BYTES = 20
-# SPIR-V's numbers of instructions, of a decoration, and of the operations of _SPEC_OP in our modules.
+# SPIR-V's numbers of instructions, of a decoration, and of the operations of _SPEC_OP in the modules.
 _TYPE_BOOL, _TRUE, _FALSE, _CONSTANT, _COMPOSITE = 20, 41, 42, 43, 44
 _SPEC_TRUE, _SPEC_FALSE, _SPEC_CONSTANT, _SPEC_COMPOSITE, _SPEC_OP, _FUNCTION, _DECORATE = 48, 49, 50, 51, 52, 54, 71
 _SPEC_ID = 1
@@ -47,10 +47,10 @@ FIX = "reinstall dmlgpu (in a checkout: make demo; if a build is running there, 
 
 @cache
 def load(module: str) -> bytes:
-    """The SPIR-V of a module, by its name in CMakeLists.txt; checked at its first load.
+    """The SPIR-V of a module, by the module's name in CMakeLists.txt; checked at the first load.
 
     Raises:
-        DeviceError: the module or layouts.json is missing, or they are not of one build; the message names the file.
+        DeviceError: the module or layouts.json is missing, or both are not of one build; the message names the file.
     """
     layout = layout_of(module)
     file = _FOLDER / f"{module}.spv"
@@ -62,10 +62,10 @@ def load(module: str) -> bytes:
 
 @dataclass(frozen=True)
 class Layout:
-    """The constants of a module by name, as shaders/build.py read them from it."""
+    """The constants of a module by name, as shaders/build.py read them from the module."""
 
     constants: Mapping[str, int]
-    """Number of each specialization constant: its constant_id."""
+    """constant_id of each specialization constant."""
     push: Mapping[str, tuple[int, int]]
     """First word of each push constant, and its number of words."""
     sha256: str
@@ -74,7 +74,7 @@ class Layout:
 
 @cache
 def layouts() -> dict[str, Any]:
-    """The entry of layouts.json for each module; errors as `load`."""
+    """The entries of layouts.json by module; errors as `load`."""
     try:
         return {**json.loads(_read(_FOLDER / _LAYOUTS))}
     except (ValueError, TypeError) as error:
@@ -83,7 +83,7 @@ def layouts() -> dict[str, Any]:
 
 @cache
 def layout_of(module: str) -> Layout:
-    """The layout of one module; errors as `load`. A call needs only a few."""
+    """The layout of a module; errors as `load`."""
     entry = layouts().get(module)
     if entry is None:
         raise DeviceError(f"{_FOLDER / _LAYOUTS} has no shader {module}; {FIX}")
@@ -98,11 +98,12 @@ def layout_of(module: str) -> Layout:
 
 
 def _damaged(error: Exception) -> DeviceError:
+    """The error to raise if layouts.json cannot be parsed."""
     return DeviceError(f"{_FOLDER / _LAYOUTS} is damaged: {error}; {FIX}")
 
 
 def constant_words(shader: Shader) -> list[int]:
-    """The specialization constants of a shader as words, in the order of their numbers; 0 for unused numbers.
+    """The specialization constants of a shader as words, by constant_id; 0 for unused ones.
 
     Raises:
         DeviceError: as `load`; or the shader and its module have different names of constants.
@@ -115,22 +116,24 @@ def constant_words(shader: Shader) -> list[int]:
     return words
 
 
-# Kernels whose loop counts are constants: SwiftShader unrolls loops with known counts, for minutes and with all memory.
+# Kernels whose loop counts are specialization constants. SwiftShader would unroll loops with counts that are constants,
+# for minutes and with all memory.
 _UNROLLED = ("pool_small", "pool_backward_small")
 
 
 def specialized(shader: Shader) -> tuple[bytes, list[int]]:
-    """The SPIR-V of a shader, and the words of the specialization constants that remain in it.
+    """The SPIR-V of a shader, and the words of its specialization constants.
 
-    The others are replaced by constants: SwiftShader runs code that a specialization constant excludes, but not code
-    that a constant excludes. Errors as `constant_words`.
+    Constants replace all specialization constants, unless the kernel is in _UNROLLED: SwiftShader runs code that a
+    specialization constant excludes, but not code that a constant excludes. Errors as `constant_words`.
     """
     code, constants = load(shader.module), constant_words(shader)
     if shader.variant.startswith(_UNROLLED):
         return code, constants
     words = np.frombuffer(code, "<u4").tolist()
     at = _HEADER_BYTES // 4
-    result, numbers, known, boolean = words[:at], dict[int, int](), dict[int, int](), 0
+    # By the id of a result: the constant_id of a specialization constant, and the value of a constant.
+    result, numbers, values, boolean = words[:at], dict[int, int](), dict[int, int](), 0
     while (op := words[at] & 0xFFFF) != _FUNCTION:
         instruction = words[at : at + (words[at] >> 16)]
         at += len(instruction)
@@ -141,17 +144,17 @@ def specialized(shader: Shader) -> tuple[bytes, list[int]]:
         if op == _TYPE_BOOL:
             boolean = instruction[1]
         elif op in (_TRUE, _FALSE):
-            known[instruction[2]] = op == _TRUE
+            values[instruction[2]] = op == _TRUE
         elif op == _CONSTANT:
-            known[instruction[2]] = instruction[3]
+            values[instruction[2]] = instruction[3]
         elif op in (_SPEC_TRUE, _SPEC_FALSE, _SPEC_CONSTANT):
             value = constants[numbers[instruction[2]]]
-        elif op == _SPEC_OP and known.keys() >= set(instruction[4:]):
-            value = _COMPUTED[instruction[3]](*map(known.__getitem__, instruction[4:])) & 0xFFFFFFFF
+        elif op == _SPEC_OP and values.keys() >= set(instruction[4:]):
+            value = _COMPUTED[instruction[3]](*map(values.__getitem__, instruction[4:])) & 0xFFFFFFFF
         elif op == _SPEC_COMPOSITE:
             instruction[0] += _COMPOSITE - _SPEC_COMPOSITE
         if value is not None:
-            known[instruction[2]] = value
+            values[instruction[2]] = value
             if instruction[1] == boolean:
                 instruction = [3 << 16 | (_TRUE if value else _FALSE), *instruction[1:3]]
             else:
@@ -162,11 +165,11 @@ def specialized(shader: Shader) -> tuple[bytes, list[int]]:
 
 def push_words(module: str, push: Mapping[str, Any]) -> list[int]:
     """The push constants of a module as words; errors as `constant_words`."""
-    places = layout_of(module).push
-    _check_names(module, "push constants", push, places.keys())
-    words = [0] * sum(max(places.values()))  # up to the end of the last one
+    layout = layout_of(module).push
+    _check_names(module, "push constants", push, layout.keys())
+    words = [0] * sum(max(layout.values()))  # up to the end of the last push constant
     for name, value in push.items():
-        (first, count), values = places[name], value if isinstance(value, tuple) else (int(value),)
+        (first, count), values = layout[name], value if isinstance(value, tuple) else (int(value),)
         if len(values) != count:
             raise DeviceError(f"shader {module}: push constant {name} has {count} words, not {len(values)}; {FIX}")
         words[first : first + count] = values
@@ -174,12 +177,14 @@ def push_words(module: str, push: Mapping[str, Any]) -> list[int]:
 
 
 def _check_names(module: str, what: str, values: Mapping[str, Any], declared: Set[str]) -> None:
+    """Raises a DeviceError if a plan lacks constants that a module declares, or has others."""
     if values.keys() != declared:
         missing, unknown = sorted(declared - values.keys()), sorted(values.keys() - declared)
         raise DeviceError(f"shader {module}: the plan lacks {what} {missing}, and has unknown ones {unknown}; {FIX}")
 
 
 def _read(file: Path) -> bytes:
+    """The content of a file of the build; errors as `load`."""
     try:
         with file.open("rb") as stream:
             content = stream.read(_MOST_BYTES + 1)

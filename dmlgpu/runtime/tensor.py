@@ -20,7 +20,7 @@ from dmlgpu.runtime.engine import Engine
 
 
 class Owner(Protocol):
-    """The parts of a device that tensors and operators use; its module imports this one."""
+    """The attributes of a `Device` that tensors and operators use: device.py imports this module."""
 
     info: DeviceInfo
     limits: Limits
@@ -32,18 +32,18 @@ _SHOWN, _SHOWN_BYTES = 6, 1 << 20
 
 
 class DeviceTensor:
-    """A tensor in the memory of a device, from `Device.tensor` or an operator; only `numpy()` and the like download it.
+    """A tensor in the memory of a device, from `Device.tensor` or an operator.
 
-    NumPy's functions accept it: argmax, argmin, max, min, sum, prod, mean, cumsum and cumprod run on the device, all
-    others download it. Python's operators do not accept it, so that every copy is visible as a call of `numpy()`. It
-    hashes by identity.
+    NumPy's functions accept device tensors: argmax, argmin, max, min, sum, prod, mean, cumsum and cumprod run on the
+    device, all others download the tensor. Python's operators do not accept device tensors, so that copies are visible
+    as calls of `numpy()`. A device tensor hashes by identity.
     """
 
     # Makes NumPy leave `array + tensor` to the methods here.
     __array_priority__ = 1000
 
     def __init__(self, device: Owner, desc: TensorDesc) -> None:
-        """Callers hold the device's lock, and have checked that it is open and that the tensor may fit."""
+        """Callers hold the device's lock, and have checked that the device is open and that the tensor may fit."""
         self._device, self._desc, self._shape = device, desc, desc.sizes
         self._engine = device._engine
         self._full_segment = device.limits.full_segment(desc)
@@ -61,7 +61,7 @@ class DeviceTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The tensor's shape in NumPy: the sizes of the descriptor, or (), which DirectML lacks, for one element."""
+        """The tensor's shape in NumPy: the sizes of the descriptor; or (), which DirectML lacks, for a 0-D tensor."""
         return self._shape
 
     @shape.setter
@@ -148,7 +148,7 @@ class DeviceTensor:
         return self.numpy().tolist()
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Runs NumPy's functions of `_ON_DEVICE` as dmlgpu's on the device; for all others downloads the tensor."""
+        """Calls dmlgpu's functions for NumPy's functions of `_ON_DEVICE`; for all others downloads the tensor."""
         if function in _IN_MEMORY:
             raise TypeError(f"np.{function.__name__}: {self.description} is in device memory")
         if function not in _ON_DEVICE:
@@ -176,11 +176,13 @@ class DeviceTensor:
     if not TYPE_CHECKING:  # otherwise type checkers would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
-            # Libraries look up names with an underscore, and work without them.
-            hint = f"; use .numpy().{name}" if hasattr(np.ndarray, name) else "; .numpy() returns an array"
-            hint = f"; use np.{name} or dmlgpu.{name}" if name in _ON_DEVICE.values() else hint
-            hint = "" if name.startswith("_") else hint
-            raise AttributeError(f"a device tensor has no {name}{hint}", name=name, obj=self)
+            if name.startswith("_"):  # libraries look these up, and work without them
+                advice = ""
+            elif name in _ON_DEVICE.values():
+                advice = f"; use np.{name} or dmlgpu.{name}"
+            else:
+                advice = f"; use .numpy().{name}" if hasattr(np.ndarray, name) else "; .numpy() returns an array"
+            raise AttributeError(f"a device tensor has no {name}{advice}", name=name, obj=self)
 
     def __bool__(self) -> bool:
         return bool(self.numpy())
@@ -200,7 +202,7 @@ class DeviceTensor:
         raise TypeError(f"{self.description} cannot be copied or pickled; use .numpy() for an array or Device.tensor()")
 
     def bytes(self) -> Bytes:
-        """The whole buffer, gaps included: `desc.size_in_bytes` bytes.
+        """All bytes of the tensor, gaps included: `desc.size_in_bytes` bytes.
 
         Raises:
             DeviceError: the device is closed.
@@ -218,7 +220,7 @@ class DeviceTensor:
         return f"<dmlgpu.DeviceTensor {self.desc}{shape} on device {self._engine.kompute.label}>"
 
     def __repr__(self) -> str:
-        """`description` with a few elements, unless downloading them is slow or they are not computed yet."""
+        """`description` with a few elements, unless their download is slow or a batch has not computed them yet."""
         if self.nbytes > _SHOWN_BYTES or self._engine.batches:
             return self.description
         try:
@@ -229,19 +231,20 @@ class DeviceTensor:
         return f"{self.description[:-1]}: {first[:-1]}{more}>"
 
 
-# NumPy's functions that run on the device, with the names of dmlgpu's.
+# NumPy's functions that run on the device, and the names of dmlgpu's functions.
 _ON_DEVICE: dict[Any, str] = {
     getattr(np, name): name
     for name in ("argmax", "argmin", "cumulative_prod", "cumulative_sum", "max", "mean", "min", "prod", "sum")
-    if hasattr(np, name)  # NumPy 2.0 lacks two
+    if hasattr(np, name)  # NumPy 2.0 lacks cumulative_prod and cumulative_sum
 } | {np.amax: "max", np.amin: "min", np.cumsum: "cumulative_sum", np.cumprod: "cumulative_prod"}
 
-
-# NumPy's functions about the memory of arrays.
+# NumPy's functions about the memory of arrays, which device tensors refuse.
 _IN_MEMORY = {np.may_share_memory, np.shares_memory}
 
 
 def _refused(name: str) -> Callable[..., Any]:
+    """A method of this name that raises a TypeError."""
+
     def method(self: DeviceTensor, *_: object) -> Any:
         raise TypeError(f"a device tensor has no {name}; use .numpy() of {self.description}")
 
@@ -265,11 +268,11 @@ for _name in (
 
 
 def of_array(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
-    """A tensor with the elements of an array. Bytes between them are arbitrary if there is one segment, else 0.
+    """A tensor with the elements of an array. Bytes between elements are 0, or arbitrary if there is only one segment.
 
     Raises:
         DescriptorError: x does not match `desc`; the message begins with `field`.
-        OutOfMemoryError: it does not fit.
+        OutOfMemoryError: the tensor does not fit the device.
     """
     with device._engine.lock:
         device._engine.kompute.check_fits(desc.size_in_bytes)
@@ -279,7 +282,7 @@ def of_array(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTen
 
 
 def staged_copy(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
-    """As `of_array`, but not uploaded yet: only the views have the elements. The caller holds the lock."""
+    """As `of_array`, but only the views have the elements, until the caller, who holds the lock, uploads them."""
     tensor = DeviceTensor(device, desc)
     check(desc, field, x)
     with device._engine.kompute.timed("upload", "array to view", size=x.nbytes):
@@ -292,7 +295,7 @@ def staged_copy(device: Owner, desc: TensorDesc, x: Array, field: str) -> Device
 
 
 def of_bytes(device: Owner, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
-    """A tensor with these bytes as its whole buffer; errors as `of_array`."""
+    """A tensor with these bytes, gaps included; errors as `of_array`."""
     with device._engine.lock:
         device._engine.kompute.check_fits(desc.size_in_bytes)
         tensor = DeviceTensor(device, desc)
@@ -303,7 +306,7 @@ def of_bytes(device: Owner, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
 
 
 def _fill(views: list[Bytes], memory: Iterable[Bytes]) -> None:
-    """Writes slices of a tensor's memory to its views, one after the other."""
+    """Writes parts of a tensor's memory to the views of its segments, one after the other."""
     remaining = iter(views)
     view = next(remaining)
     for part in memory:
@@ -315,7 +318,7 @@ def _fill(views: list[Bytes], memory: Iterable[Bytes]) -> None:
 
 
 def view_of(tensor: DeviceTensor, desc: TensorDesc, shape: tuple[int, ...]) -> DeviceTensor:
-    """A new tensor that shares the memory of `tensor`; `desc` must not need more memory than that."""
+    """A new tensor that shares the memory of `tensor`, which must be large enough for `desc`."""
     other = object.__new__(DeviceTensor)
     other._device, other._desc, other._shape = tensor._device, desc, shape
     other._engine, other._segments = tensor._engine, tensor._segments

@@ -1,7 +1,6 @@
-"""Differences between devices: the limits of plans, and the policy of memory.
+"""Differences between devices: the limits of plans, and the options of the allocator of tensors.
 
-They follow from three causes, each in its own section: limits of Vulkan and Kompute, choices for a class of devices,
-and weaknesses of drivers.
+The sections are their causes: limits of Vulkan and Kompute, choices for a class of devices, and weaknesses of drivers.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _KP_MAX_BYTES = (1 << 32) - ALIGNMENT
 
 
 def _largest_buffer(info: DeviceInfo) -> int:
-    """Largest size of a buffer in bytes, a multiple of ALIGNMENT."""
+    """Maximum size of a buffer in bytes, a multiple of ALIGNMENT."""
     # A buffer may need more memory than its size: on SwiftShader, one of max_memory_allocation_size does not fit.
     largest = min(info.max_storage_buffer_range, info.max_memory_allocation_size - ALIGNMENT, _KP_MAX_BYTES)
     return largest // ALIGNMENT * ALIGNMENT
@@ -34,8 +33,8 @@ def _largest_buffer(info: DeviceInfo) -> int:
 # Invocations of a workgroup, for both classes.
 _GROUP_SIZE = 64
 # Workgroups of every dispatch. A GPU needs many to be busy. On a CPU driver a group runs on one core, and every idle
-# group costs time: with two cores, ARGMAX of (8, 100) takes 85 us with 8 groups and 160 with 64 on lavapipe, 250 and
-# 1300 on SwiftShader. ARGMAX of (4096, 1024) and pooling are as fast with 8 groups as with 64.
+# group costs time: on two cores, ARGMAX of (8, 100) needs 85 us with 8 groups and 160 us with 64 on lavapipe, 250 us
+# and 1300 us on SwiftShader. ARGMAX of (4096, 1024) and pooling are as fast with 8 groups as with 64.
 _CPU_GROUPS_PER_CORE = 4
 _GPU_GROUPS = 4096
 # Minimum number of loads of an invocation, if several invocations share an output and a second pass combines their
@@ -50,18 +49,17 @@ _DISCRETE_SECONDS_PER_ELEMENT = 0.5e-9
 _GPU_DISPATCHES = 1 << 14
 # Buffers for tensors. A pipeline is bound to buffers, and building a pipeline takes 50 to 250 ms. Therefore tensors
 # share buffers, and with them pipelines. On a CPU driver, memory that nobody writes to costs at most 0.5 ms per MiB
-# when its buffer is created (SwiftShader), and nothing later (see kompute.py). A buffer there therefore has room for
-# many tensors, and each new buffer has more room than the last.
-
+# when its buffer is created (SwiftShader), and nothing later (see kompute.py). Buffers of CPU drivers therefore have
+# room for many tensors, and a new buffer has more room than the last.
 _CPU_STEP, _CPU_GROWTH, _CPU_MOST = 24 << 20, 4, 96 << 20
 # On a GPU that shares the host's memory, a new buffer has less than 1 MiB of spare room.
 _SHARED_STEP = 1 << 20
-# Buffers of up to this size are copied between host and device in the submissions of steps. On two cores of lavapipe
-# and SwiftShader another submission costs 30 to 60 us. A copy of 1 MiB costs as much; that of 64 KiB is too cheap to
-# measure.
+# Maximum size of a buffer that is copied between host and device in the submissions of steps. Another submission costs
+# 30 to 60 us, on two cores with lavapipe and SwiftShader. A copy of 1 MiB costs as much; a copy of 64 KiB is too fast
+# to measure.
 SMALL_COPY_BYTES = 64 << 10
-# Elsewhere each tensor has its own buffer, because Kompute copies whole buffers between host and device. Sizes are
-# rounded up, so that tensors of similar sizes can use the same buffer, one after the other.
+# On a GPU with separate memory each tensor has a separate buffer, because Kompute copies whole buffers between host and
+# device. Sizes are rounded up, so that tensors of similar sizes can use the same buffer, one after the other.
 _DEDICATED_STEP = SMALL_COPY_BYTES
 
 
@@ -79,15 +77,15 @@ def _cores() -> int:
 
 
 def assumed_seconds_per_element(info: DeviceInfo) -> float:
-    """Seconds per element before any is measured: those of a slow device of its type."""
+    """Seconds per element before any measurement: those of a slow device of this type."""
     return _DISCRETE_SECONDS_PER_ELEMENT if info.type == "discrete" else _SECONDS_PER_ELEMENT
 
 
 # Weaknesses of drivers
 
-# llvmpipe silently ends long loops: plans keep to `Limits.invocation_loads` on every driver. SwiftShader unrolls no
+# llvmpipe silently ends long loops: plans respect `Limits.invocation_loads` on every driver. SwiftShader unrolls no
 # loops over local arrays, and loads four words as fast as a vector. llvmpipe (Mesa 25.0, not 22.3) gathers each word of
-# a vector for all invocations of a SIMD vector, which takes as long as for words that are far apart.
+# a vector for all invocations of a SIMD vector, as slowly as words that are far apart.
 _GATHERING = re.compile(r"llvmpipe Mesa (2[5-9]|[3-9]\d)\b")
 
 
@@ -95,7 +93,7 @@ def _is_swiftshader(info: DeviceInfo) -> bool:
     return "SwiftShader" in info.driver
 
 
-# Limits and policy that follow
+# Limits, and options of the allocator
 
 
 def device_limits(info: DeviceInfo) -> Limits:
@@ -117,7 +115,7 @@ def device_limits(info: DeviceInfo) -> Limits:
     )
 
 
-class MemoryPolicy(TypedDict):
+class AllocatorOptions(TypedDict):
     """The options of an `Allocator`; sizes in bytes."""
 
     shared: bool
@@ -127,10 +125,10 @@ class MemoryPolicy(TypedDict):
     keep: int
 
 
-def tensor_memory(info: DeviceInfo) -> MemoryPolicy:
-    """The memory policy of tensors."""
+def tensor_memory(info: DeviceInfo) -> AllocatorOptions:
+    """The options of the allocator of tensors and workspaces."""
     heap, largest = info.heaps[info.host_heap], _largest_buffer(info)
     step, growth, most = _SHARED_STEP if info.unified else _DEDICATED_STEP, 0, largest
     if info.unified and _is_cpu(info):
         step, growth, most = min(_CPU_STEP, heap // 16), _CPU_GROWTH, min(_CPU_MOST, heap // 16, largest)
-    return MemoryPolicy(shared=info.unified, step=step, growth=growth, most=most, keep=heap // 8)
+    return AllocatorOptions(shared=info.unified, step=step, growth=growth, most=most, keep=heap // 8)

@@ -267,7 +267,7 @@ def test_views_keep_the_segments_of_the_shape_that_their_memory_was_allocated_fo
 
 
 def test_an_operator_keeps_the_plans_of_few_views(driver, open_device, monkeypatch):
-    monkeypatch.setattr(compiled, "_KEPT_PLANS", 2)
+    monkeypatch.setattr(compiled, "_CACHED_PLANS", 2)
     device = open_device(driver.index, replace(device_limits(driver), segment_bytes=2048))
     x = np.random.default_rng(3).permutation(4480).astype(np.float32)
     operator = device.compile(ArgmaxOperatorDesc.of(x, (0,)))
