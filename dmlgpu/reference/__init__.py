@@ -1,6 +1,6 @@
 """The oracle: every operator in plain NumPy.
 
-It shares no code with devices, and prefers obvious code to fast code.
+The oracle shares no code with devices, and prefers obvious code to fast code.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def reference(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = Execut
 
     Args:
         desc: the operator.
-        inputs: one array for each input tensor, of its sizes and type; bool is UINT8.
+        inputs: an array for each input tensor, of its sizes and type; bool is allowed for UINT8.
         flags: as for `Device.compile`.
 
     Raises:

@@ -3,8 +3,8 @@
 Selections and integers equal the oracle's, bit for bit. Results of float arithmetic have a bound, which holds for all
 arithmetic that Vulkan 1.1 allows: drivers may round in any direction, and flush denormals to 0.
 
-All floats are computed in float32. U is the relative error of one addition or multiplication in float32, in any
-rounding direction. The bounds follow from the shaders, line by line:
+Devices compute all floats in float32. U is the maximum relative error of an addition or multiplication in float32, in
+any rounding direction. The bounds follow from the shaders, line by line:
 
 - Some terms are added without compensation: sum.glsl adds those of a vector pairwise (each 32-bit term is in 2
   additions, each 16-bit term in 3), columns_cooperating.comp those of 4 rows (each in 3), and pool_small.comp those of
@@ -39,22 +39,22 @@ from dmlgpu.descriptors.tensor import Array
 Bounds = Callable[..., tuple[Array, ...]]
 
 U = 2.0**-23
-# A driver may flush numbers below this to 0.
+# A driver may flush numbers of smaller magnitude to 0.
 _FLUSHED = 2.0**-126
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 def is_exact(desc: OperatorDesc, flags: ExecutionFlags = ExecutionFlags.NONE) -> bool:
-    """Whether results are the oracle's, bit for bit, on every device."""
+    """Whether results equal the oracle's, bit for bit, on every device."""
     return ExecutionFlags.EXACT_SUMS in flags or bounds_of(desc.canonical()) is None
 
 
 def bounds(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = ExecutionFlags.NONE) -> tuple[Array | None, ...]:
-    """How far each output of an operator may be from the oracle's.
+    """The maximum differences between the outputs of an operator and the oracle's.
 
     Args:
         desc: the operator.
-        inputs: one array for each input tensor, of its sizes and type.
+        inputs: an array for each input tensor, of its sizes and type.
         flags: as for `Device.compile`.
 
     Returns:
@@ -70,16 +70,16 @@ def bounds(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = Execution
 
 @singledispatch
 def bounds_of(desc: OperatorDesc) -> Bounds | None:
-    """The function that computes an operator's bounds, by its canonical descriptor; None if it is exact.
+    """The function that computes an operator's bounds, from the canonical descriptor; None if the operator is exact.
 
-    Each is registered beside its oracle.
+    The functions are registered beside the oracles of their operators.
     """
     return None
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The properties of a sum's terms that determine its error."""
+    """The properties of a sum's terms that determine the error of the sum."""
 
     count: Array | int
     """Number of terms."""
@@ -117,19 +117,20 @@ def relative_error(value: Array, units: Array | float) -> Array:
 
 
 def through(function: Callable[[Array], Array], total: Array, error: Array) -> Array:
-    """The largest error of an increasing function of a sum whose error is at most `error`."""
+    """The largest error of an increasing function of a sum, `total`, whose error is at most `error`."""
     value = function(total)
-    off = np.maximum(np.abs(function(total + error) - value), np.abs(function(np.maximum(total - error, 0)) - value))
+    above, below = function(total + error), function(np.maximum(total - error, 0))
+    bound = np.maximum(np.abs(above - value), np.abs(below - value))
     # The function may be undefined if the sum may be 0 or less.
-    off = np.where(np.isnan(off), np.inf, off)
-    return np.where(error == np.inf, np.inf, np.where(np.isfinite(total) & (total > -error), off, 0))
+    bound = np.where(np.isnan(bound), np.inf, bound)
+    return np.where(error == np.inf, np.inf, np.where(np.isfinite(total) & (total > -error), bound, 0))
 
 
 def rounded(error: Array, value: Array, dtype: np.dtype[np.generic]) -> Array:
-    """`error`, plus that of rounding to the output's type, once by the device and once by the oracle."""
+    """`error`, plus the errors of rounding to the output's type by the device and by the oracle."""
     info = np.finfo(dtype)  # type: ignore[type-var]
-    steps = 2 * float(info.eps) * np.abs(value) + max(float(info.smallest_subnormal), _FLUSHED)
-    bound = np.where(np.isfinite(value), error + steps, error)
+    rounding = 2 * float(info.eps) * np.abs(value) + max(float(info.smallest_subnormal), _FLUSHED)
+    bound = np.where(np.isfinite(value), error + rounding, error)
     # Near the greatest float, both that float and infinity are right.
     near = np.abs(np.abs(value) - float(info.max)) <= bound + float(info.eps) * float(info.max)
     bound = np.where(near | (error == np.inf), np.inf, bound)

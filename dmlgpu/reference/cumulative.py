@@ -36,7 +36,7 @@ def _exact(desc: CumulativeOperatorDesc, x: Array) -> Array:
 
 
 def _along(desc: CumulativeOperatorDesc, x: Array, scan: Callable[[Array], Array], first: float) -> Array:
-    """The results of `scan` for each line, in the order of the axis direction; exclusive values follow `first`."""
+    """The results of `scan` of lines in the axis direction; exclusive results begin with `first`."""
     step = 1 if desc.axis_direction is AxisDirection.INCREASING else -1
     values = scan(np.moveaxis(x, desc.axis, -1)[..., ::step])
     if desc.is_exclusive:
@@ -48,7 +48,8 @@ def _products(lines: Array) -> Array:
     """Cumulative products.
 
     Mantissas and exponents are separate: the product of many mantissas would be too small for a float64. Each step
-    multiplies an element by the one at a distance; the distance, and with it the number of factors, doubles.
+    multiplies an element by the element at a distance before it. Then the distance doubles, as has the number of
+    factors.
     """
     mantissas, exponents = np.frexp(lines)
     exponents = exponents.astype(np.int64)
@@ -67,10 +68,10 @@ def _exact_sums(lines: Array) -> Array:
     numbers, precision = np.where(np.isfinite(lines), lines, 0), np.finfo(lines.dtype).nmant + 1
 
     def nearest(total: int) -> float:
-        lost = max(abs(total).bit_length() - precision, 0)
-        kept, rest = divmod(total, 1 << lost)
-        kept += 2 * rest + (kept & 1) > 1 << lost
-        return math.ldexp(kept, lost - 149)
+        shift = max(abs(total).bit_length() - precision, 0)
+        mantissa, remainder = divmod(total, 1 << shift)
+        mantissa += 2 * remainder + (mantissa & 1) > 1 << shift  # to nearest, ties to even
+        return math.ldexp(mantissa, shift - 149)
 
     rows = units(numbers).reshape(-1, lines.shape[-1])
     sums = [[nearest(total) for total in itertools.accumulate(row)] for row in rows]
@@ -85,7 +86,7 @@ def _exact_sums(lines: Array) -> Array:
 def _of_cumulative(desc: CumulativeOperatorDesc) -> Bounds | None:
     """A sum of n floats has E(0), a product n U abs(value); integers are exact.
 
-    The bound holds for every value within the range of its type, also after values beyond it.
+    The bound holds for all values within the range of their type, also after values beyond it.
     """
     if not desc.output_tensor.data_type.is_float:
         return None

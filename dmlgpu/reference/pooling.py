@@ -29,19 +29,19 @@ from dmlgpu.reference.reduction import nearest, units
 def max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
     """The maxima, and their indices if the descriptor has a tensor for them."""
     sizes = desc.output_tensor.sizes
-    best, where = np.zeros(sizes, x.dtype), np.zeros(sizes, np.int64)
-    has_champion = np.zeros(sizes, bool)
-    position = np.arange(x.size, dtype=np.int64).reshape(x.shape)
+    maxima, indices = np.zeros(sizes, x.dtype), np.zeros(sizes, np.int64)
+    has_maximum = np.zeros(sizes, bool)
+    positions = np.arange(x.size, dtype=np.int64).reshape(x.shape)
     for windows, elements in _elements(desc, x.shape):
-        value, champion = x[elements], best[windows]
-        # A later element wins if it is greater, or if it is the first NaN.
-        wins = ~has_champion[windows] | (value > champion) | ((value != value) & (champion == champion))
-        best[windows] = np.where(wins, value, champion)
-        where[windows] = np.where(wins, position[elements], where[windows])
-        has_champion[windows] = True
+        value, maximum = x[elements], maxima[windows]
+        # A later element replaces the maximum if it is greater, or if it is the first NaN.
+        replaces = ~has_maximum[windows] | (value > maximum) | ((value != value) & (maximum == maximum))
+        maxima[windows] = np.where(replaces, value, maximum)
+        indices[windows] = np.where(replaces, positions[elements], indices[windows])
+        has_maximum[windows] = True
     if desc.output_indices_tensor is None:
-        return (best,)
-    return best, where.astype(desc.output_indices_tensor.data_type.numpy)
+        return (maxima,)
+    return maxima, indices.astype(desc.output_indices_tensor.data_type.numpy)
 
 
 def average_pooling(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
@@ -55,7 +55,7 @@ def exactly_averaged(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array
     """As `average_pooling`, but the values are rounded once, from exact sums."""
     finite = np.isfinite(x)
     totals = sums(desc, units(np.where(finite, x, 0)))
-    # Add only infinities and NaN: the sum of the finite elements may overflow.
+    # Add only infinities and NaN: a sum of finite elements may overflow.
     specials = sums(desc, np.where(finite, 0, x).astype(np.float64))
     specials[np.isnan(specials)] = np.nan
     divisors = np.broadcast_to(counts(desc, x.shape), totals.shape)
@@ -75,7 +75,7 @@ def exact_average(desc: AveragePooling1OperatorDesc, x: Array) -> Array:
 
 @bounds_of.register
 def _of_average_pooling(desc: AveragePooling1OperatorDesc) -> Bounds:
-    """E(0) / count, with E(0) for the sum of a window's elements."""
+    """E(0) / count, where E(0) is the error of the sum of a window's elements."""
 
     def bounds(x: Array) -> tuple[Array, ...]:
         error = sum_error(summed(partial(sums, desc), x.astype(np.float64)), 0) / counts(desc, x.shape)
@@ -94,7 +94,7 @@ def counts(desc: _Averaging, shape: tuple[int, ...]) -> Array:
     )  # fmt: skip
     count = np.ones(1)
     for size, outputs, stride, window, dilation, start, end in rows:
-        room = size + start + end - np.arange(outputs) * stride  # from each window's begin to the end of the padding
+        room = size + start + end - np.arange(outputs) * stride  # from a window's first position to the padding's end
         count = np.multiply.outer(count, np.minimum(window, -(-room // dilation)))
     return count[np.newaxis]
 
@@ -102,7 +102,7 @@ def counts(desc: _Averaging, shape: tuple[int, ...]) -> Array:
 def quantized_average_pooling(
     desc: QuantizedLinearAveragePoolingOperatorDesc, x: Array, *parameters: Array
 ) -> tuple[Array, ...]:
-    """The averages, in integers and fractions."""
+    """The averages, computed in integers and fractions."""
     arrays = dict(zip(desc.input_fields[1:], parameters, strict=True))
 
     def of_channels(field: str) -> list[Any]:
@@ -155,7 +155,7 @@ def _of_lp_pooling(desc: LpPooling1OperatorDesc) -> Bounds:
 
     def bounds(x: Array) -> tuple[Array, ...]:
         terms, value = np.abs(x.astype(np.float64)) ** desc.p, exact_norm(desc, x)
-        # A power is computed by squaring, with two multiplications for each bit of p; its factors have errors, too.
+        # A device computes a power by squaring: two multiplications for each bit of p, of factors that have errors.
         error = sum_error(summed(partial(sums, desc), terms), 2 * desc.p)
         error = through(lambda total: total ** (1 / desc.p), sums(desc, terms), error) + relative_error(value, 8)
         return (rounded(error, value, desc.output_tensor.data_type.numpy),)
@@ -177,12 +177,12 @@ def _of_average_pooling_grad(desc: AveragePoolingGradOperatorDesc) -> Bounds:
 
 
 def _of_gathered(gather: Callable[[Array], Array], terms: Array, dtype: np.dtype[np.generic]) -> Array:
-    """The bound of the sums of terms that `gather` computes. A term may be a quotient, with an error of at most 2 U."""
+    """The bound of the sums of terms that `gather` computes; terms may be quotients, with an error of at most 2 U."""
     return rounded(sum_error(summed(gather, terms), 2), gather(terms), dtype)
 
 
 def averaged(desc: AveragePoolingGradOperatorDesc) -> AveragePooling1OperatorDesc:
-    """The pooling whose gradient `desc` computes."""
+    """The average pooling whose gradient `desc` computes."""
     target = TensorDesc(desc.input_gradient_tensor.data_type, desc.input_gradient_tensor.sizes)
     return AveragePooling1OperatorDesc(
         desc.output_gradient_tensor, target, desc.strides, desc.window_size, desc.start_padding, desc.end_padding,
@@ -191,7 +191,7 @@ def averaged(desc: AveragePoolingGradOperatorDesc) -> AveragePooling1OperatorDes
 
 
 def shares(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Array:
-    """Each window's gradient divided by its count: the share of each of its elements."""
+    """The share of each element in the gradient of a window: the gradient divided by the window's count."""
     pooled = averaged(desc)
     with np.errstate(all="ignore"):
         share: Array = gradient.astype(np.float64) / counts(pooled, pooled.input_tensor.sizes)
@@ -199,7 +199,7 @@ def shares(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Array:
 
 
 def gathered(desc: AveragePooling1OperatorDesc, terms: Array) -> Array:
-    """For every element the sum of the terms of the windows that contain it."""
+    """For every element the sum of the terms of all windows that contain the element."""
     total = np.zeros(desc.input_tensor.sizes)
     with np.errstate(all="ignore"):
         for windows, elements in _elements(desc, total.shape):
@@ -209,9 +209,9 @@ def gathered(desc: AveragePooling1OperatorDesc, terms: Array) -> Array:
 
 def max_pooling_grad(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, ...]:
     """For each element the sum of the gradients that windows add to it, computed in float64."""
-    gradient, where = winners(desc, *inputs)
+    gradient, indices = selected(desc, *inputs)
     with np.errstate(all="ignore"):
-        values = scattered(desc, where, gradient.astype(np.float64)).astype(gradient.dtype)
+        values = scattered(desc, indices, gradient.astype(np.float64)).astype(gradient.dtype)
     return (values,)
 
 
@@ -220,14 +220,14 @@ def _of_max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> Bounds:
     """E(2) for the sum of the gradients that windows add to an element."""
 
     def bounds(*inputs: Array) -> tuple[Array, ...]:
-        gradient, where = winners(desc, *inputs)
-        return (_of_gathered(partial(scattered, desc, where), gradient.astype(np.float64), gradient.dtype),)
+        gradient, indices = selected(desc, *inputs)
+        return (_of_gathered(partial(scattered, desc, indices), gradient.astype(np.float64), gradient.dtype),)
 
     return bounds
 
 
-def winners(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, Array]:
-    """The gradients of the windows, and the index of the element that each is added to; -1: none."""
+def selected(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, Array]:
+    """The gradients of the windows, and the indices of the elements that they are added to; -1: no element."""
     if desc.indices_tensor is not None:
         return inputs[0], _inside(desc, inputs[1])
     x, gradient = inputs
@@ -241,30 +241,32 @@ def winners(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, Ar
 
 
 def _inside(desc: MaxPoolingGradOperatorDesc, indices: Array) -> Array:
-    """The indices between the first and the last element of their windows; the others become -1."""
+    """The indices, with -1 in place of indices that are not from the first to the last element of their windows."""
     sizes = desc.output_gradient_tensor.sizes
     inside = indices < desc.output_gradient_tensor.element_count
     indices = np.where(inside, indices, 0).astype(np.int64)
-    places: Sequence[Array] = np.unravel_index(indices, sizes)
+    elements: Sequence[Array] = np.unravel_index(indices, sizes)
     windows: Sequence[Array] = np.indices(indices.shape, sparse=True)
-    inside &= (places[0] == windows[0]) & (places[1] == windows[1])
-    rows = zip(places[2:], windows[2:], desc.strides, desc.start_padding, desc.window_size, desc.dilations, strict=True)
-    for place, window, stride, start, size, dilation in rows:
-        offset = place - (window * stride - start)
+    inside &= (elements[0] == windows[0]) & (elements[1] == windows[1])
+    rows = zip(
+        elements[2:], windows[2:], desc.strides, desc.start_padding, desc.window_size, desc.dilations, strict=True
+    )
+    for element, window, stride, start, size, dilation in rows:
+        offset = element - (window * stride - start)
         inside &= (offset >= 0) & (offset <= (size - 1) * dilation)
     return np.where(inside, indices, -1)
 
 
-def scattered(desc: MaxPoolingGradOperatorDesc, where: Array, terms: Array) -> Array:
-    """For every element the sum of the terms of the windows that have its index."""
+def scattered(desc: MaxPoolingGradOperatorDesc, indices: Array, terms: Array) -> Array:
+    """For every element the sum of the terms of all windows with the element's index."""
     total = np.zeros(desc.output_gradient_tensor.element_count)
     with np.errstate(all="ignore"):
-        np.add.at(total, where[where >= 0], terms[where >= 0])
+        np.add.at(total, indices[indices >= 0], terms[indices >= 0])
     return total.reshape(desc.output_gradient_tensor.sizes)
 
 
 def max_unpooling(desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> tuple[Array, ...]:
-    """Writes the elements at their indices, in order: the last of several with equal indices stays."""
+    """Zeros, with the elements of x written at their indices, in order: of equal indices the last element stays."""
     output = np.zeros(desc.output_tensor.element_count, x.dtype)
     for value, index in zip(x.reshape(-1), indices.reshape(-1).tolist(), strict=True):
         if index < output.size:
@@ -290,7 +292,7 @@ def roi_pooling(desc: RoiPoolingOperatorDesc, x: Array, rois: Array) -> tuple[Ar
 
 
 def _corners(corners: Array, scale: float) -> list[list[int]]:
-    """Corners times the scale in float32, rounded to integers, halves away from 0; NaN is 0."""
+    """Corners times the scale in float32, rounded to integers, halves away from 0; NaN becomes 0."""
     with np.errstate(all="ignore"):
         products = corners.astype(np.float32) * np.float32(scale)
     products = np.where(np.isnan(products), 0, products).astype(np.float64)
@@ -299,7 +301,7 @@ def _corners(corners: Array, scale: float) -> list[list[int]]:
 
 
 def _bins(first: int, last: int, count: int, size: int) -> list[slice]:
-    """The bins from first to last. Adjacent bins that share an element both contain it."""
+    """`count` bins of the elements `first` to `last`, cut off at 0 and `size`. Adjacent bins may share an element."""
     elements = max(last - first + 1, 1)
     begins = [first + i * elements // count for i in range(count)]
     ends = [first - (-(i + 1) * elements // count) for i in range(count)]

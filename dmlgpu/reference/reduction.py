@@ -28,9 +28,9 @@ from dmlgpu.reference.bounds import Bounds, U, bounds_of, relative_error, rounde
 
 
 def arg(desc: ArgOperatorDesc, x: Array) -> tuple[Array, ...]:
-    """The indices."""
-    # NumPy's argmax and argmin follow all the rules: the first of equal elements, the first NaN before all others, -0
-    # equal to +0. The last of equal elements is the first of the reversed row.
+    """The indices of the maxima or minima."""
+    # NumPy's argmax and argmin follow all rules: they select the first of equal elements, the first NaN before all
+    # other elements, and -0 equals +0. The last of equal elements is the first in the reversed row.
     argument = np.argmax if isinstance(desc, ArgmaxOperatorDesc) else np.argmin
     rows = rows_of(x, desc.axes)
     if desc.axis_direction is AxisDirection.INCREASING:
@@ -42,7 +42,7 @@ def arg(desc: ArgOperatorDesc, x: Array) -> tuple[Array, ...]:
 
 
 def reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
-    """The values: floats are computed in float64, integers wrap."""
+    """The values of a function: floats are computed in float64, integers wrap."""
     output = desc.output_tensor
     with np.errstate(all="ignore"):
         values = exact(desc, x).reshape(output.sizes).astype(output.data_type.numpy)
@@ -60,14 +60,14 @@ def exactly_reduced(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
 
 
 def extremum(desc: ExtremumOperatorDesc, x: Array) -> tuple[Array, ...]:
-    """The values, and their indices."""
+    """The maxima or minima, and their indices."""
     kind = ArgmaxOperatorDesc if desc.function is ReduceFunction.MAX else ArgminOperatorDesc
     values = reduce(ReduceOperatorDesc(desc.function, desc.input_tensor, desc.output_tensor, desc.axes), x)
     return *values, *arg(kind(desc.input_tensor, desc.output_indices_tensor, desc.axes), x)
 
 
 def top_k(desc: TopK1OperatorDesc, x: Array) -> tuple[Array, ...]:
-    """The values, and their indices."""
+    """The first k elements, and their indices."""
     rows = np.moveaxis(x, desc.axis, -1)
     # NumPy's stable sort follows all rules for the least elements: NaN last, -0 equal to +0, equal elements by index.
     # For the greatest elements the order of the reversed row is reversed.
@@ -86,7 +86,7 @@ def short_sum(desc: ShortSumOperatorDesc, x: Array) -> tuple[Array, ...]:
 
 
 def exact_sum(desc: ExactSumOperatorDesc, x: Array) -> tuple[Array, ...]:
-    """The words of the sums."""
+    """The words of exact sums, which tensors of the descriptor have one by one."""
     rows = rows_of(x, desc.axes)
     of_squares = isinstance(desc, ExactSquaresOperatorDesc)
     sums = [_words(np.abs(row) if desc.absolute else row, of_squares) for row in rows.reshape(-1, rows.shape[-1])]
@@ -94,6 +94,7 @@ def exact_sum(desc: ExactSumOperatorDesc, x: Array) -> tuple[Array, ...]:
 
 
 def _words(row: Array, of_squares: bool) -> list[int]:
+    """The words of the sum of the finite floats, and a word with bits for NaN, infinity and -infinity."""
     total = (units(row[np.isfinite(row)]) ** (2 if of_squares else 1)).sum()
     row = np.abs(row) if of_squares else row
     specials = np.isnan(row).any() * 1 + (row == np.inf).any() * 2 + (row == -np.inf).any() * 4
@@ -121,7 +122,7 @@ def _exact_squares(row: Array, *, root: bool) -> np.floating[Any]:
 def _exact_sum(row: Array, count: int) -> np.floating[Any]:
     """The sum of floats, divided by `count`, as the nearest float of their type."""
     if not np.isfinite(row).all():
-        # Add only infinities and NaN: the sum of the finite elements may overflow.
+        # Add only infinities and NaN: a sum of finite elements may overflow.
         with np.errstate(invalid="ignore"):
             special: np.floating[Any] = row[~np.isfinite(row)].sum()
         return row.dtype.type(np.nan) if np.isnan(special) else special
@@ -129,9 +130,9 @@ def _exact_sum(row: Array, count: int) -> np.floating[Any]:
 
 
 def nearest(value: Fraction, dtype: np.dtype[Any]) -> np.floating[Any]:
-    """The float nearest to a number; of two equally near floats the even one."""
+    """The float nearest to a number; of two equally near floats the even float."""
     greatest = float(np.finfo(dtype).max)
-    # Infinity counts as the float that would follow the greatest one.
+    # Infinity counts as the number that would follow the greatest float.
     beyond = 2 * Fraction(greatest) - Fraction(float(np.nextafter(np.finfo(dtype).max, dtype.type(0))))
     guess = dtype.type(max(min(float(value), greatest), -greatest))
 
@@ -149,8 +150,8 @@ def exact(desc: ReduceOperatorDesc, x: Array) -> Array:
     rows = rows_of(x, desc.axes)
     with np.errstate(all="ignore"):
         if desc.function in _SELECTIONS:
-            where = _SELECTIONS[desc.function](rows, axis=-1)[..., np.newaxis]
-            value: Array = np.take_along_axis(rows, where, -1)[..., 0]
+            index = _SELECTIONS[desc.function](rows, axis=-1)[..., np.newaxis]
+            value: Array = np.take_along_axis(rows, index, -1)[..., 0]
         elif rows.dtype.kind == "f":
             value = _OF_FLOATS[desc.function](rows.astype(np.float64))
         else:
@@ -183,12 +184,13 @@ def _of_reduce(desc: ReduceOperatorDesc) -> Bounds | None:
 
 
 def rows_of(x: Array, axes: tuple[int, ...]) -> Array:
-    """The elements of x, with those of each output along the last axis."""
+    """The elements of x, with the elements of each output along the last axis."""
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     return x.transpose(*kept, *axes).reshape(*(x.shape[axis] for axis in kept), -1)
 
 
 def _log_sum_exp(rows: Array) -> Array:
+    """log(sum(exp(row))), with the greatest element subtracted before exp, so that no sum overflows."""
     greatest = rows.max(-1)
     # With an infinite shift the differences would be NaN.
     shift = np.where(np.isfinite(greatest), greatest, 0)
@@ -197,7 +199,7 @@ def _log_sum_exp(rows: Array) -> Array:
 
 
 def _product(rows: Array) -> Array:
-    """Multiplies the first half of each row by the second, until one factor is left.
+    """The product of each row: multiplies the first half by the second, until a factor is left.
 
     Mantissas and exponents are separate: the product of many mantissas would be too small for a float64.
     """
