@@ -1,4 +1,4 @@
-"""Compares outputs with the oracle's, for verification, the self-check, the demo and the benchmarks."""
+"""Comparison of outputs with the oracle's, for verification, test cases, the demo and the benchmarks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def differences(
     """Compares the outputs of an operator with the expected ones.
 
     An output agrees if it has the expected sizes and type, and every element has the expected bits. If the operator has
-    a bound, an element may differ from the expected value by as much as `reference.bounds` allows.
+    a bound, an element may differ from the expected element by the bound of `reference.bounds`.
 
     Args:
         desc: the operator.
-        inputs: one array for each input tensor.
-        outputs: one array for each output tensor.
+        inputs: an array for each input tensor.
+        outputs: an array for each output tensor.
         expected: the outputs of the oracle, or others that are known to be right.
         flags: as for `Device.compile`.
 
@@ -55,7 +55,7 @@ def differences(
 
 
 def different(a: Array, b: Array, bound: Array | None) -> Array:
-    """Which elements differ. If there is a bound, any NaN agrees with any NaN, and -0 with +0."""
+    """Where elements differ: in bits; or by more than `bound` if it is not None, where NaN equals NaN, and -0 +0."""
     differ: Array
     if bound is None:
         differ = bits(a) != bits(b)
@@ -70,7 +70,8 @@ def check_outputs(plan: Plan, inputs: tuple[Array, ...], outputs: tuple[Array, .
     """Compares outputs with the oracle's.
 
     Raises:
-        VerificationError: with the output, the first differing coordinates, both values and the plan.
+        VerificationError: an output differs; the message has the output, the first coordinates where it differs, both
+            values and the plan.
     """
     expected = reference(plan.desc, *inputs, flags=plan.flags)
     for _, text in differences(plan.desc, inputs, outputs, expected, plan.flags):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# All that NumPy may raise for an unreadable header.
+# All errors that NumPy may raise for an unreadable header.
 _NO_HEADER = (
     ValueError,
     TypeError,
@@ -29,11 +29,11 @@ def open_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     """The array of a .npy file, mapped read-only.
 
     Raises:
-        OSError: it cannot be read or mapped.
-        ValueError: it is no .npy file, has fewer elements than its header declares, or has Python objects.
+        OSError: the file cannot be read or mapped.
+        ValueError: the file is no .npy file, has fewer elements than its header declares, or has Python objects.
     """
     try:
-        with np.errstate(over="ignore"):  # if the size overflows, creating the array raises
+        with np.errstate(over="ignore"):  # if the size overflows, the next line raises an error
             array: npt.NDArray[Any] = np.lib.format.open_memmap(path, "r")
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
@@ -47,17 +47,17 @@ def open_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
 
 @contextlib.contextmanager
 def written(path: str, *, force: bool = False) -> Iterator[str]:
-    """Passes the block a temporary name beside `path` for its file; renames the file to `path` afterwards.
+    """A block that writes a file under a temporary name in the folder of `path`; its end renames the file to `path`.
 
     An error in the block removes the file. If the process ends in the block, the file keeps its temporary name, which
     ends in `.part`.
 
     Args:
-        path: the file's final name; absolute if the current folder may change meanwhile.
-        force: whether to replace an existing file of that name.
+        path: the file's final name; absolute if the current folder may change in the block.
+        force: whether to replace an existing file of this name.
 
     Raises:
-        FileExistsError: there is a file of that name, before or after the block.
+        FileExistsError: there is a file of this name, before or after the block, and `force` is False.
         OSError: the file cannot be renamed.
     """
     if not force and os.path.lexists(path):
@@ -76,11 +76,12 @@ def written(path: str, *, force: bool = False) -> Iterator[str]:
 
 
 def _exists(path: str) -> FileExistsError:
+    """The error to raise if there is a file of this name."""
     return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
 
 
 def _rename(part: str, path: str) -> None:
-    """Renames a file, unless a file of the new name exists by now, which os.rename would replace."""
+    """Renames a file; raises a FileExistsError if there is a file of the new name, which os.rename would replace."""
     try:
         os.link(part, path)
     except FileExistsError:

@@ -61,7 +61,7 @@ from dmlgpu.functions import (
 )
 
 Ints = tuple[int, ...]
-# The strides for sizes; None: packed.
+# A function of sizes that returns strides; None: packed.
 Layout = Callable[[Ints], Ints | None]
 
 
@@ -86,14 +86,16 @@ def _broadcast(sizes: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Sample:
-    """Sizes, arguments and layouts of a test, with every type, of the operators of a family."""
+    """Sizes, arguments and layouts of a test, which runs with every type, for the operators of a family."""
 
     sizes: Ints
+    """Sizes of the first input."""
     arguments: Mapping[str, Any]
     """Arguments of the descriptors' `of`, without the input."""
     source: Layout = _packed
+    """Layout of the first input."""
     target: Layout = _packed
-    """The layout of every output."""
+    """Layout of every output."""
 
 
 @dataclass(frozen=True)
@@ -101,17 +103,17 @@ class Operator:
     """A row of the registry."""
 
     name: str
-    """DirectML's name; after REDUCE its function follows, because each has a row."""
+    """DirectML's name; for REDUCE with the function, because every function has a row."""
     desc: type[OperatorDesc]
     function: Callable[..., Any] | None
-    """The public function that computes it."""
+    """The public function that computes the operator; None: there is none."""
     samples: tuple[Sample, ...]
     options: Mapping[str, tuple[Any, ...]]
-    """More arguments of the descriptor's `of`, with their values; every sample is tested with all combinations."""
+    """Values of further arguments of the descriptor's `of`; every sample is tested with all combinations of them."""
 
     @property
     def types(self) -> TypeTable:
-        """The types that its tensors may have."""
+        """The types that the operator's tensors may have."""
         return REDUCE_TYPES[self.options["function"][0]] if "function" in self.options else self.desc.types
 
     @property
@@ -136,7 +138,7 @@ class Operator:
         return type(desc) is self.desc and all(fits)
 
     def of(self, source: TensorDesc, **arguments: Any) -> OperatorDesc:
-        """The operator on a tensor, its outputs packed.
+        """The operator on a tensor, with packed outputs.
 
         Args:
             source: the first input.
@@ -144,7 +146,7 @@ class Operator:
                 ignored. A missing option has its first value.
 
         Raises:
-            DescriptorError: naming the field that breaks a rule.
+            DescriptorError: a field breaks a rule; the message names the field.
         """
         names = {*self.fields, *self.options, "output_sizes", "roi_count"}
         values = {name: allowed[0] for name, allowed in self.options.items()} | arguments
@@ -153,7 +155,7 @@ class Operator:
         return desc
 
     def on(self, sample: Sample, data_type: DataType, **options: Any) -> OperatorDesc:
-        """The operator on a sample with elements of a type; options are further arguments of `of`."""
+        """The operator on a sample with elements of a type; `options`: further arguments of `of`."""
         source = TensorDesc(data_type, sample.sizes, sample.source(sample.sizes))
         desc = self.of(source, **{**sample.arguments, **options})
         return with_outputs(desc, lambda target: replace(target, strides=sample.target(target.sizes)))
@@ -166,7 +168,7 @@ class Operator:
 
 
 def name_of(desc: OperatorDesc) -> str:
-    """The name of a descriptor's operator; of one that has no row, its class's."""
+    """The name of a descriptor's operator; if the operator has no row, that of the descriptor's class."""
     names = (operator.name for operator in OPERATORS if operator.describes(desc))
     return next(names, type(desc).__name__.removesuffix("OperatorDesc").upper())
 
@@ -176,13 +178,14 @@ def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[
 
     Args:
         desc: the operator.
-        fill: returns any array for a tensor. Most indices then become those of an output, of its window if it has one;
-            most scales become numbers near 1, and most regions lie at least in part in the input.
+        fill: returns an array of any elements for a tensor. Then most indices are replaced by indices of elements of
+            the output, or of the windows, most scales by numbers near 1, and most regions by regions that overlap the
+            input.
     """
     arrays = [fill(tensor) for tensor in desc.inputs]
     for i, field in enumerate(desc.input_fields):
         if isinstance(desc, RoiPoolingOperatorDesc) and field == "roi_tensor":
-            # Elements that share memory stay equal.
+            # Leave elements that share memory equal.
             arrays[i] = arrays[i] if desc.roi_tensor.overlaps else _regions(desc, arrays[i])
         elif "indices" in field:
             count = desc.outputs[0].element_count
@@ -198,19 +201,20 @@ def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[
 
 
 def _in_windows(desc: MaxPoolingGradOperatorDesc, numbers: Array) -> Array:
-    """For each window the index of one of its elements, by any number; in the padding, of the nearest element."""
-    places, dtype = [*np.indices(numbers.shape)], numbers.dtype
+    """The index of an element of each window, chosen by a number; in place of padding, that of the nearest element."""
+    coordinates, dtype = [*np.indices(numbers.shape)], numbers.dtype
     for d, window in enumerate(desc.windows, 2):
         numbers, k = np.divmod(numbers, np.array(window.window_size, dtype))
-        places[d] = places[d] * window.stride - window.start_padding + k.astype(np.int64) * window.dilation
-    indices: Array = np.ravel_multi_index(places, desc.output_gradient_tensor.sizes, mode="clip").astype(dtype)
+        begin = coordinates[d] * window.stride - window.start_padding
+        coordinates[d] = begin + k.astype(np.int64) * window.dilation
+    indices: Array = np.ravel_multi_index(coordinates, desc.output_gradient_tensor.sizes, mode="clip").astype(dtype)
     return indices
 
 
 def _regions(desc: RoiPoolingOperatorDesc, rois: Array) -> Array:
-    """Regions with corners at quarters of elements, by the bits of any numbers.
+    """Regions with corners at quarters of elements, from the bits of any numbers.
 
-    Regions near the input, and every eighth, stay as they are.
+    Regions near the input, and every eighth region, stay as they are.
     """
     numbers, (batches, _, height, width) = bits(rois).astype(np.int64), desc.input_tensor.sizes
     numbers = (numbers ^ numbers >> 13) * 40503 >> 5
@@ -257,8 +261,8 @@ _WINDOWS = tuple(
         ((1, 2, 5, 6, 7), ((2, 2, 3), (2, 1, 1), (0, 1, 2), (1, 1, 2), (2, 3, 2)), _reversed, _packed),
     )
 )
-# For gradients of averages: _WINDOWS have the sizes of the output; the source has an element for each window.
-_SHARES = tuple(
+# For gradients of averages. The outputs have the sizes of _WINDOWS; the inputs have an element for each window.
+_GRADIENTS = tuple(
     replace(
         sample,
         sizes=AveragePoolingOperatorDesc.of(TensorDesc(DataType.FLOAT32, sample.sizes), **window).output_tensor.sizes,
@@ -268,7 +272,7 @@ _SHARES = tuple(
     for window in [{name: value for name, value in sample.arguments.items() if name != "dilations"}]
 )
 # For unpooling, into larger and into smaller outputs. `output` is height and width of the output.
-_PLACES = tuple(
+_UNPOOLED = tuple(
     Sample(sizes, {"output_sizes": output}, source, target)
     for sizes, output, source, target in (
         ((2, 3, 4, 5), (8, 10), _packed, _packed),
@@ -279,7 +283,8 @@ _PLACES = tuple(
         ((1, 1, 1, 1), (1, 1), _packed, _packed),
     )
 )
-# Along lines. For TOP_K: a k below and above the number sorted at once, all elements, and lines much longer than k.
+# For operators along lines. For TOP_K: k below and above the number of elements that are sorted at a time, k of all
+# elements, and lines much longer than k.
 _LINES = tuple(
     Sample(sizes, {"axis": axis, "k": k}, source, target)
     for sizes, axis, k, source, target in (
@@ -293,7 +298,7 @@ _LINES = tuple(
         ((3, 5000), 1, 17, _packed, _packed),
     )
 )
-# For ROI_POOLING: several regions in bins of several elements, and of less than one; rows that share a word.
+# For ROI_POOLING: bins of several elements, and of less than an element; rows that share a word.
 _REGIONS = tuple(
     Sample(sizes, {"roi_count": regions, "pooled_size": size, "spatial_scale": scale}, source, target)
     for sizes, regions, size, scale, source, target in (
@@ -321,6 +326,7 @@ _INDICES = {"indices_data_type": (None, DataType.UINT32, DataType.UINT64)}
 
 
 def _reduce(function: ReduceFunction) -> Operator:
+    """The row of REDUCE with a function."""
     options = (_INDEX_TYPES if REDUCE_TYPES[function] is ARG_TYPES else {}) | {"function": (function,)}
     return Operator(f"REDUCE {function.name}", ReduceOperatorDesc, reduce, _REDUCTIONS, options)
 
@@ -331,7 +337,7 @@ OPERATORS = (
     *(_reduce(function) for function in REDUCE_TYPES),
     Operator("AVERAGE_POOLING", AveragePoolingOperatorDesc, None, _WINDOWS, _AVERAGES),
     Operator("AVERAGE_POOLING1", AveragePooling1OperatorDesc, average_pooling, _WINDOWS, _AVERAGES),
-    Operator("AVERAGE_POOLING_GRAD", AveragePoolingGradOperatorDesc, average_pooling_grad, _SHARES, _AVERAGES),
+    Operator("AVERAGE_POOLING_GRAD", AveragePoolingGradOperatorDesc, average_pooling_grad, _GRADIENTS, _AVERAGES),
     Operator("CUMULATIVE_PRODUCT", CumulativeProductOperatorDesc, cumulative_prod, _LINES, _PRODUCTS),
     Operator("CUMULATIVE_SUMMATION", CumulativeSummationOperatorDesc, cumulative_sum, _LINES, _SUMS),
     Operator("LP_POOLING", LpPoolingOperatorDesc, None, _WINDOWS, _NORMS),
@@ -340,7 +346,7 @@ OPERATORS = (
     Operator("MAX_POOLING1", MaxPooling1OperatorDesc, None, _WINDOWS, _INDICES),
     Operator("MAX_POOLING2", MaxPooling2OperatorDesc, max_pooling, _WINDOWS, _INDICES),
     Operator("MAX_POOLING_GRAD", MaxPoolingGradOperatorDesc, max_pooling_grad, _WINDOWS, _INDICES),
-    Operator("MAX_UNPOOLING", MaxUnpoolingOperatorDesc, max_unpooling, _PLACES, _INPUT_INDICES),
+    Operator("MAX_UNPOOLING", MaxUnpoolingOperatorDesc, max_unpooling, _UNPOOLED, _INPUT_INDICES),
     Operator(
         "QUANTIZED_LINEAR_AVERAGE_POOLING",
         QuantizedLinearAveragePoolingOperatorDesc,
@@ -352,7 +358,7 @@ OPERATORS = (
     Operator("TOP_K", TopKOperatorDesc, None, _LINES, _SORTED_INDICES),
     Operator("TOP_K1", TopK1OperatorDesc, top_k, _LINES, _SORTED_INDICES | _DIRECTIONS),
 )
-# Descriptors by the names of DirectML, which has one REDUCE.
+# Descriptors by the names of DirectML, which has REDUCE only once.
 DESCRIPTORS = {operator.name.partition(" ")[0]: operator.desc for operator in OPERATORS}
-# Operators that are canonical; the others are computed as one of these.
+# Operators with canonical descriptors; each of the others is computed as one of these.
 CANONICAL = tuple(operator for operator in OPERATORS if operator.describes(next(operator.descs()).canonical()))
