@@ -109,7 +109,7 @@ class Call:
     fill: float | None = None
     """Value of all results if x or the results have no elements, so that no device computes them; otherwise None."""
     padding: tuple[tuple[int, int], ...] | None = None
-    """Elements to add before and after x along each dimension, whose values do not count; None: none."""
+    """Numbers of elements to add before and after x along each dimension, with any values; None: 0."""
     warning: str = ""
     """Text of a warning to the caller."""
 
@@ -560,7 +560,7 @@ def _index_types(field: str, dtype: Any, *, of_input: bool = False) -> tuple[Dat
 
 
 def _indices(name: str, indices: Operand, expected: Shape, source: str) -> TensorDesc:
-    """The tensor of indices for a descriptor; their shape must be `expected`, that of `source` in errors."""
+    """The tensor of indices for a descriptor; `expected`: their shape, which is that of the descriptor's `source`."""
     field = f"{name}.indices_tensor"
     _, data_type = _index_types(f"{field}.data_type", indices.dtype, of_input=True)
     if indices.shape != expected:

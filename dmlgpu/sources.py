@@ -454,7 +454,7 @@ def _typed(x: Array, desc: OperatorDesc, field: str) -> Array:
 
 
 def device_for(selector: Selector, inputs: Sequence[Any]) -> Device:
-    """The selected device. Its `Device` is that of the first device tensor, if this is on it or `selector` is None."""
+    """The selected device; the first device tensor's `Device` if `selector` is None, or selects the same device."""
     if isinstance(selector, Device):
         return selector
     for x in inputs:

@@ -78,7 +78,7 @@ class Scan:
         return self.totals.partial(chunk, (0,) * chunk.ndim, device)
 
     def joined(self, before: Array | None, total: Array) -> Array:
-        """The totals of all chunks up to one, from the totals of the chunks before it and its own."""
+        """The totals of all chunks up to one, from those of the chunks before it (None: no chunk) and of the chunk."""
         return total if before is None else self.totals.merged(np.concatenate([before, total], self.axis))
 
     def values(self, chunk: Array, before: Array | None, device: Selector = None) -> Array:
