@@ -359,6 +359,15 @@ def test_a_column_has_at_most_as_many_elements_as_its_packed_state_counts():
     assert plan.dispatches[0].push["split_size"] == 1 << 16
 
 
+@pytest.mark.parametrize(("data_type", "exponent"), [(FLOAT32, 23), (FLOAT32, 24), (INT64, 22)])
+def test_neighbouring_splits_are_not_a_multiple_of_64_kib_apart_on_a_cpu(data_type, exponent):
+    desc = arg_desc(ArgmaxOperatorDesc, data_type, (1 << exponent,), [0])
+    plan = lower(desc, dataclasses.replace(CPU, group_count=8))
+    assert plan.dispatches[0].shader.variant == "rows"
+    assert plan.dispatches[0].push["split_size"] * data_type.bits // 8 % (64 << 10)
+    check(plan)
+
+
 @pytest.mark.parametrize("cooperating", [False, True])
 @pytest.mark.parametrize(("sizes", "axis"), [((3, 5000), 1), ((5000, 9), 0), ((3, 40, 5), 1)], ids=str)
 def test_loops_keep_to_any_limit_or_are_refused(sizes, axis, cooperating):
