@@ -428,5 +428,5 @@ class PartKernel(Kernel):
         """The offset of an output in the segment minus its number; or the first word of the partials."""
         begin = part.outputs.start
         if part.writes_outputs:
-            return wrapped(self.place(begin, output) - begin)
+            return wrapped(self.output_offset(begin, output) - begin)
         return part.partials_before * len(part.outputs) * self.partial_words

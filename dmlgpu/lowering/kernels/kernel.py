@@ -24,7 +24,7 @@ BINDABLE = 1 << 27
 
 @dataclass(frozen=True)
 class Kernel(ABC):
-    """A way to compute a problem within limits: a .comp file, and this class, which tells if it fits and plans it."""
+    """A way to compute a problem within limits: a .comp file, and this class, which plans its dispatches."""
 
     problem: Problem
     limits: Limits
@@ -68,13 +68,13 @@ class Kernel(ABC):
         return Binding(source.role, source.number, segment, "source_base", source.tensor.data_type.bits)
 
     def output_binding(self, begin: int, number: int, base: str) -> Binding:
-        """The binding of the segment of an output tensor that contains output `begin`."""
+        """The binding of the segment of output tensor `number` that contains output `begin`."""
         output = self.problem.outputs[number]
         segment = begin // output.segment_size
         return Binding(output.role, output.number, segment, base, output.tensor.data_type.bits, written=True)
 
-    def place(self, begin: int, number: int) -> int:
-        """The offset of output `begin` in that segment, in elements."""
+    def output_offset(self, begin: int, number: int) -> int:
+        """The offset of output `begin` in its segment of output tensor `number`, in elements."""
         return begin % self.problem.outputs[number].segment_size
 
 
@@ -105,8 +105,8 @@ def shader_of(variant: str, problem: Problem, constants: Mapping[str, int], *, b
 def by_base(problem: Problem, outputs: Sequence[T]) -> dict[str, T]:
     """The outputs of kernels over axes and combine.comp, by the base of their binding.
 
-    `target_base` is for partials, else for indices, else for values. Selections also have `values_base`, for values; if
-    they write partials, or one output tensor, both bases are for that, and the shader writes it once.
+    `target_base` is for partials, or indices, or values. Selections also have `values_base`, for values; if they write
+    partials, or one output tensor, both bases are that of this memory, and the shader writes it once.
     """
     last = {"target_base": outputs[-1]}
     return last | {"values_base": outputs[0]} if problem.accumulator.has_index else last
@@ -125,5 +125,5 @@ def wrapped(number: int) -> int:
 
 def dimensions(dims: Sequence[Dim]) -> dict[str, Any]:
     """The push constants `size` and `stride`, padded to the rank that shaders reserve."""
-    filled = (*dims, *(Dim(1, 0),) * (MAX_RANK - len(dims)))
-    return {"size": tuple([dim.size for dim in filled]), "stride": tuple([dim.stride for dim in filled])}
+    padded = (*dims, *(Dim(1, 0),) * (MAX_RANK - len(dims)))
+    return {"size": tuple([dim.size for dim in padded]), "stride": tuple([dim.stride for dim in padded])}

@@ -590,8 +590,8 @@ class PoolSeparable(Kernel):
             outer_count=one_pass.outer_count,
             first_item=items.start,
             most_items=len(items),
-            values_base=self.place(outputs.start, 0) if to_outputs else 0,
-            indices_base=self.place(outputs.start, -1) if to_outputs else one_pass.written * self.words,
+            values_base=self.output_offset(outputs.start, 0) if to_outputs else 0,
+            indices_base=self.output_offset(outputs.start, -1) if to_outputs else one_pass.written * self.words,
             **pass_push,
             **self._counted(part, one_pass.axis),
         )

@@ -116,7 +116,7 @@ class Requantize(Kernel):
             places = {
                 "source_base": wrapped(-segment * sums.segment_size),
                 "parameters_base": 0,
-                "values_base": wrapped(self.place(begin, 0) - begin),
+                "values_base": wrapped(self.output_offset(begin, 0) - begin),
                 "first_output": begin,
                 "output_count": end - begin,
                 "channels": self.domain.channels,
