@@ -54,7 +54,7 @@ class Part:
 
     outputs: range
     elements: range
-    """Their numbers in an output: elements along axes, splits of a window, or windows that cover the output."""
+    """Their numbers within an output, counted in elements along axes, splits of a window, or windows that cover it."""
     split_size: int
     """Elements that an invocation combines per output."""
     segments: tuple[int, ...]
@@ -270,8 +270,8 @@ class PartKernel(Kernel):
         partials, at_once = 0, self._splits_at_once(len(outputs))
         for part in parts:
             kernel = self._kernel(part)
-            for short in part.cut(at_once, partials, kernel.output_columns):
-                yield kernel.dispatch(short), size
+            for smaller in part.cut(at_once, partials, kernel.output_columns):
+                yield kernel.dispatch(smaller), size
             partials += self._partials(part)
         for dispatch in combine(self.problem, self.limits, outputs.start, outputs.stop, count):
             yield dispatch, size
@@ -282,11 +282,11 @@ class PartKernel(Kernel):
 
     def _splits_at_once(self, outputs: int) -> int:
         """Maximum of splits of each output in a dispatch of `outputs` outputs."""
-        short = self.limits.dispatch_elements // outputs
-        most = (
-            min(tiling.most_items(self.limits) // tiling.items(outputs), short // tiling.elements)
+        elements = self.limits.dispatch_elements // outputs
+        most = [
+            min(tiling.most_items(self.limits) // tiling.items(outputs), elements // tiling.elements)
             for tiling in self.rules.tilings
-        )
+        ]
         return max(1, min(most))
 
     # How outputs are cut
@@ -318,7 +318,7 @@ class PartKernel(Kernel):
         )
 
     def _bounded(self, outputs: range) -> range:
-        """The first outputs that a part may have by the rules: in one segment of each output tensor."""
+        """The first outputs, as many as the rules allow a part, in one segment of each output tensor."""
         rules, begin = self.rules, outputs.start
         at_step = begin % rules.step == 0
         most = (at_step and rules.outputs_without_partials) or rules.outputs_with_partials
@@ -329,7 +329,7 @@ class PartKernel(Kernel):
         return range(begin, end if end == outputs.stop else rules.end(begin, end))
 
     def _alike(self, outputs: range) -> range:
-        """The first of these outputs: if they are enough, those whose elements are cut alike (`_are_alike`)."""
+        """The first of these outputs: those whose elements are cut alike (`_are_alike`), or more if they are few."""
         rules, begin = self.rules, outputs.start
         if self._are_alike(outputs):
             return outputs
@@ -343,12 +343,12 @@ class PartKernel(Kernel):
         return alike if len(alike) * _LEAST_SHARE >= len(outputs) else outputs
 
     def _until_alike(self, outputs: range) -> range:
-        """The first outputs, before some that are cut alike again."""
+        """The outputs before the next ones that are cut alike."""
         begin, end = outputs.start, self.rules.next(outputs.start)
         while end < outputs.stop:
             if self._are_alike(range(end, min(self.rules.next(end), self.problem.output_count))):
                 return range(begin, end)
-            end = self.rules.next(2 * end - begin - 1)  # twice as far; it may pass the first such outputs
+            end = self.rules.next(2 * end - begin - 1)  # twice as far; that may pass the next such outputs
         return outputs
 
     def _are_alike(self, outputs: range) -> bool:
@@ -404,7 +404,7 @@ class PartKernel(Kernel):
         return self.limits.loads(items, tiling.loads, tiling.threads)
 
     def constants(self, part: Part, *, segmented: bool = False, **constants: int) -> dict[str, int]:
-        """The specialization constants of a shader that can write partials; if it writes outputs, it skips nothing."""
+        """The specialization constants of a shader that can write partials; only then it skips elements."""
         return constants_of(
             self.problem,
             self.limits,
@@ -419,13 +419,13 @@ class PartKernel(Kernel):
         return segment_push("source", self.problem.sources[0].segment_size, segment, shift)
 
     def target_binding(self, part: Part, output: int, base: str) -> Binding:
-        """The binding of an output tensor, or of the partials."""
+        """The binding of output tensor `output`, or of the partials."""
         if part.writes_outputs:
             return self.output_binding(part.outputs.start, output, base)
         return Binding(Role.PARTIALS, base=base, written=True)
 
     def target_base(self, part: Part, output: int) -> int:
-        """The offset of an output in the segment minus its number; or the first word of the partials."""
+        """The offset of the first output in its segment minus its number; or the first word of its partials."""
         begin = part.outputs.start
         if part.writes_outputs:
             return wrapped(self.output_offset(begin, output) - begin)
