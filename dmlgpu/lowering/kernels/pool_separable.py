@@ -122,6 +122,7 @@ class SeparablePass:
 
     @property
     def items(self) -> int:
+        """Items of all dispatches."""
         return self.outer_count * self.line.tiles(self.tile) * self.vectors
 
     @property
@@ -190,9 +191,9 @@ class PoolSeparable(Kernel):
         # Costs, in loads of pool_direct.comp: 4 more for each of its outputs; for a load of a pass 12 on SwiftShader,
         # else 2.5. On llvmpipe a load of a pass costs 1, but pool_small.comp may be the alternative, which needs half
         # the time of pool_direct.comp. Adding takes as long in both.
-        by_pool = count * (4 + self._direct.elements // self.problem.output_count)
+        direct_loads = count * (4 + self._direct.elements // self.problem.output_count)
         load_cost = 2.5 if self.limits.unrolls else 12 if self.selects else 5
-        if load_cost * elements >= by_pool:
+        if load_cost * elements >= direct_loads:
             return "windows overlap too little"
         # At least one dispatch per run of rows, and per further pass of a range.
         dispatches, further = 0, len(self._passes(1, self.lines)) - 1
@@ -253,7 +254,7 @@ class PoolSeparable(Kernel):
 
     @property
     def columns(self) -> int:
-        """Columns that an invocation of such a pass computes: COLUMNS of the shader."""
+        """Columns that an invocation computes along height or depth: COLUMNS of the shader."""
         return max(1, 32 // self.source.data_type.bits) if self._loads_words else 4 // self.words
 
     @property
@@ -384,7 +385,7 @@ class PoolSeparable(Kernel):
         return min((output // size + 1) * size for size in sizes)
 
     def _is_direct(self, part: PlaneRange) -> bool:
-        """Whether outputs of a range are in two segments."""
+        """Whether outputs of a range are in two segments, so that `_direct` computes them."""
         outputs = self._outputs(part)
         return self._segment_end(outputs.start) < outputs.stop
 
@@ -456,6 +457,7 @@ class PoolSeparable(Kernel):
         return TensorDesc(self.source.data_type, (self.windows.along[2].size,))
 
     def _copy_binding(self, base: str) -> Binding:
+        """The binding of the copied row."""
         number = len(self._passes(1, self.lines)) - 1
         return replace(self._temporary(number, base), unit_bits=self.source.data_type.bits)
 
@@ -553,29 +555,7 @@ class PoolSeparable(Kernel):
         to_outputs: bool,
     ) -> Dispatch:
         """A dispatch of some tiles of pass `number` of a range."""
-        line, bits, width = one_pass.line, self.source.data_type.bits, self.windows.along[2].output_size
-        # The state of a sum is a vector, and SwiftShader compiles several roots for minutes.
-        side_by_side = self.selects and one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
-        group = (4 if side_by_side else 1) if one_pass.axis == 2 else self.columns
-        per_word = max(1, 32 // bits)
-        constants = constants_of(
-            self.problem,
-            self.limits,
-            self.problem.outputs if to_outputs else (),
-            tile=one_pass.tile,
-            step=line.step,
-            copies=line.most_elements == 1,
-            dilated=(line.dilation, line.spacing) != (1, 1),
-            flat=one_pass.axis == 2 and self._is_flat(part),
-            to_outputs=to_outputs,
-            indexed=self.indexed,
-            side_by_side=side_by_side,
-            whole=width % group == 0,
-            unrolled=min(one_pass.tile, self._unrolled(one_pass)),
-            shared_words=to_outputs and (group % per_word != 0 or width % per_word != 0),
-            **self._sum_constants(one_pass),
-        )
-        outputs = self._outputs(part)
+        line, width, outputs = one_pass.line, self.windows.along[2].output_size, self._outputs(part)
         values, indices = self._written(outputs, number, to_outputs=to_outputs)
         push = Values(
             size=line.size,
@@ -597,9 +577,35 @@ class PoolSeparable(Kernel):
         )
         columns_variant = "pool_separable_columns" + "_words" * self._loads_words
         variant = self.rows_variant if one_pass.axis == 2 else columns_variant
+        constants = self._constants(part, one_pass, to_outputs=to_outputs)
         shader = shader_of(variant, self.problem, constants, built_in=self.selects)
         loads = self.limits.loads(len(items), one_pass.item_loads)
         return Dispatch(shader, push, (source, values, indices), loads, outputs)
+
+    def _constants(self, part: PlaneRange, one_pass: SeparablePass, *, to_outputs: bool) -> dict[str, int]:
+        """The specialization constants of a pass of a range."""
+        line, width = one_pass.line, self.windows.along[2].output_size
+        # The state of a sum is a vector, and SwiftShader compiles several roots for minutes.
+        side_by_side = self.selects and one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
+        group = (4 if side_by_side else 1) if one_pass.axis == 2 else self.columns
+        per_word = max(1, 32 // self.source.data_type.bits)
+        return constants_of(
+            self.problem,
+            self.limits,
+            self.problem.outputs if to_outputs else (),
+            tile=one_pass.tile,
+            step=line.step,
+            copies=line.most_elements == 1,
+            dilated=(line.dilation, line.spacing) != (1, 1),
+            flat=one_pass.axis == 2 and self._is_flat(part),
+            to_outputs=to_outputs,
+            indexed=self.indexed,
+            side_by_side=side_by_side,
+            whole=width % group == 0,
+            unrolled=min(one_pass.tile, self._unrolled(one_pass)),
+            shared_words=to_outputs and (group % per_word != 0 or width % per_word != 0),
+            **self._sum_constants(one_pass),
+        )
 
     def _sum_constants(self, one_pass: SeparablePass) -> dict[str, int]:
         """The specialization constants that shaders of maxima lack."""
@@ -653,15 +659,11 @@ class PoolSeparable(Kernel):
 
     def _written(self, outputs: range, number: int, *, to_outputs: bool) -> tuple[Binding, Binding]:
         """The bindings of values and indices; if only one is written, both have it."""
-        bases = "values_base", "indices_base"
-        if not to_outputs:
-            values, indices = (replace(self._temporary(number, base), written=True) for base in bases)
-            return values, indices
-        values, indices = (
-            self.output_binding(outputs.start, number, base)
-            for number, base in zip((0, len(self.problem.outputs) - 1), bases, strict=True)
-        )
-        return values, indices
+        if to_outputs:
+            begin = outputs.start
+            return self.output_binding(begin, 0, "values_base"), self.output_binding(begin, -1, "indices_base")
+        values = replace(self._temporary(number, "values_base"), written=True)
+        return values, replace(values, base="indices_base")
 
     def _temporary(self, number: int, base: str) -> Binding:
         """The binding of the results of pass `number`."""
