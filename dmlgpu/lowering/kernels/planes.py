@@ -64,8 +64,8 @@ class PlanesKernel(PartKernel):
             return "there are more outputs than a dispatch may have"
         return ""
 
-    def source_place(self, part: Part) -> dict[str, Any]:
-        """The push constants for the bound segment of the source; only its base if outputs are written."""
+    def planes_push(self, part: Part) -> dict[str, Any]:
+        """The push constants for the bound segment of the source; only its base if the part writes outputs."""
         # Shaders compute plane number * planes.stride; the shift corrects that if batch entries have another stride.
         plane = part.outputs.start // self.planes_outputs * self.planes.size
         batch = plane // self.source.sizes[1] * self.source.element_strides[0]
@@ -77,13 +77,13 @@ class PlanesKernel(PartKernel):
 class WholeRowsKernel(PlanesKernel):
     """A kernel over planes that writes whole slabs; or, if one is too large for a dispatch, whole rows of one.
 
-    Another kernel computes the rest, and writes partials, also of whole rows if a segment ends inside a slab.
+    `direct` computes the other outputs, and writes partials: also for whole rows, if a segment ends inside a slab.
     """
 
     @cached_property
     @abstractmethod
     def direct(self) -> PlanesKernel:
-        """The kernel over the same windows, of any size, that computes the rest."""
+        """The kernel over the same windows that computes any outputs."""
 
     @property
     def others(self) -> tuple[PlanesKernel, ...]:
@@ -115,13 +115,13 @@ class WholeRowsKernel(PlanesKernel):
 
     @cached_property
     def most_outputs(self) -> int:
-        """Maximum of outputs that a dispatch should have."""
+        """Maximum of outputs per dispatch."""
         return self.without_partials.dispatch_outputs(self.limits)
 
     @cached_property
     def rules(self) -> Rules:
-        # Parts are whole slabs that fill whole words, or parts of one. The other kernel computes shorter parts: with at
-        # most as many outputs as it can write, because of more it would write partials.
+        # Parts are whole slabs that fill whole words, or parts of one. `direct` computes shorter parts: with at most as
+        # many outputs as it can write, because for more it would write partials.
         rules, slabs = self.direct.rules, self.whole_slabs <= self.most_outputs
         step = self.whole_slabs if slabs else self.unit
         most = self.most_outputs // step * step

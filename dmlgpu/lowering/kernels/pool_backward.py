@@ -52,18 +52,18 @@ class PoolBackward(PlanesKernel):
         return 2 if self.maxima and self.maxima.tensor.data_type.bits == 64 else 0
 
     @property
-    def what(self) -> str:
-        """The terms of outputs, in names of variants."""
+    def terms(self) -> str:
+        """What an output adds, in names of variants."""
         return "maxima" if self.maxima else "shares"
 
     @cached_property
-    def most(self) -> tuple[int, ...]:
+    def most_covering(self) -> tuple[int, ...]:
         """Maximum of windows that cover an element, along each dimension."""
         return tuple([min(window.output_size, window.overlap) for window in self.windows.along])
 
     def tile_of(self, words: int) -> Tiling:
         """The tiling of tiles with `words` words of outputs."""
-        outputs, (depth, height, width) = words * self.per_word, self.most
+        outputs, (depth, height, width) = words * self.per_word, self.most_covering
         loads = 1 + depth * (1 + height * (1 + width))
         # A tile may begin anywhere in a row of outputs, in each invocation at another output.
         row = min(outputs, self.windows.along[2].size)
@@ -92,7 +92,7 @@ class PoolBackward(PlanesKernel):
 
     @property
     def element_count(self) -> int:
-        return math.prod(self.most)
+        return math.prod(self.most_covering)
 
     def extents(self, outputs: range) -> tuple[Extent, ...]:
         """The addresses of the windows that cover some outputs, in the source and in the maxima."""
@@ -126,7 +126,7 @@ class PoolBackward(PlanesKernel):
             "first_output": part.outputs.start,
             "output_count": len(part.outputs),
             "values_base": self.target_base(part, 0),
-            **self.source_place(part),
+            **self.planes_push(part),
         }
         if self.maxima is None:
             return push | windows.counted
@@ -142,7 +142,7 @@ class PoolBackward(PlanesKernel):
         return *bindings, Binding(self.maxima.role, self.maxima.number, part.segments[1], "maxima_base", bits)
 
     def dispatch(self, part: Part) -> Dispatch:
-        push, variant = self.push(part), f"pool_backward_{self.what}"
+        push, variant = self.push(part), f"pool_backward_{self.terms}"
         if part.writes_outputs:
             tiling, outputs = self.without_partials, self.problem.outputs
             push |= {"tile": tiling.width // self.per_word}

@@ -168,7 +168,7 @@ class PoolBackwardSmall(WholeRowsKernel):
         while True:
             iterations, elements = self._iterations(steps), self.element_count
             if self.direct.maxima is None:  # an output has a share of each row that its tile adds, and adds rows
-                depth, height, width = self.direct.most
+                depth, height, width = self.direct.most_covering
                 elements = min(elements, -(-depth * width * iterations // (steps * step)) + height)
             tiling = Tiling(
                 self.width,
@@ -204,7 +204,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             **self.turns,
         )
         push = Values(**self.direct.push(part), tile_height=self.without_partials.height)
-        variant = f"pool_backward_small_{self.direct.what}" + "_turns" * bool(self.turns)
+        variant = f"pool_backward_small_{self.direct.terms}" + "_turns" * bool(self.turns)
         shader = shader_of(variant, self.problem, constants)
         loads = self.loads(part, self.without_partials)
         return Dispatch(shader, push, self.direct.bindings(part), loads, part.outputs)

@@ -163,7 +163,7 @@ class PoolDirect(PlanesKernel):
             "start_padding": fields["start_padding"],
             "first_output": part.outputs.start,
             "output_count": len(part.outputs),
-            **self.source_place(part),
+            **self.planes_push(part),
         }
         if not part.writes_outputs:
             return push | {"partials_base": self.target_base(part, 0)}
