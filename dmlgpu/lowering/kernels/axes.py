@@ -39,7 +39,7 @@ class AxesKernel(PartKernel):
         """Minimum of elements per split if outputs are too few for all invocations."""
 
     longest_split: ClassVar[int] = 1 << 32
-    """Maximum of elements per split; whole vectors."""
+    """Maximum of elements per split, a multiple of a vector."""
     fallback: ClassVar[type[AxesKernel]]
     """The kernel for parts that others cannot compute."""
 
@@ -73,8 +73,8 @@ class AxesKernel(PartKernel):
     @cached_property
     def elements(self) -> int:
         # If the addresses of an output's elements do not ascend, every segment's dispatch loops over all of them.
-        looks = 1 if ascend(self.axes.reduced) else self.problem.sources[0].segment_count
-        return self.problem.output_count * self.element_count * looks
+        loops = 1 if ascend(self.axes.reduced) else self.problem.sources[0].segment_count
+        return self.problem.output_count * self.element_count * loops
 
     # How a problem is cut
 
@@ -83,11 +83,11 @@ class AxesKernel(PartKernel):
         outputs = self.problem.outputs
         # combine.comp writes words of states, indices that do not count from 0, outputs that are not packed, and
         # outputs that were split.
-        together = len(outputs) == 1 or self.problem.accumulator.has_index
-        indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
-        packed = together and self.problem.has_packed_outputs
+        has_words = len(outputs) > 1 and not self.problem.accumulator.has_index
+        shifted = self.axes.index_step and any(output.result is Result.INDEX for output in outputs)
         tilings, split_size = self.tilings, self.split_size
-        without_partials = packed and not indexed and split_size == self.element_count and self.output_columns == 1
+        is_split = split_size < self.element_count or self.output_columns > 1
+        without_partials = self.problem.has_packed_outputs and not (has_words or shifted or is_split)
         most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
         row, step, boundary = tilings[0].row, 1, MAX_ELEMENTS
         if row != MAX_ELEMENTS:
@@ -116,10 +116,10 @@ class AxesKernel(PartKernel):
             whole = self.tiling_of(self.element_count, self.problem.output_count)
             invocations = outputs * whole.threads // whole.width  # with one split of each output
             busy = -(-elements * invocations // self.limits.busy_invocations)
-            # Partials must fit in their memory: there may be one per segment and split.
-            partials = self.element_count * self.problem.sources[0].segment_count * self.output_columns
-            partials = -(-partials // max(self.most_partials, 1))
-            split = max(self.least_split, busy, partials)
+            # Partials must fit in their memory: an output may have `per_split` for each split.
+            per_split = self.problem.sources[0].segment_count * self.output_columns
+            fitting = -(-self.element_count * per_split // max(self.most_partials, 1))
+            split = max(self.least_split, busy, fitting)
             alone = self.problem.output_count == 1 and not self.limits.cooperating
             if alone and split % (_ALIASED * self.vector_size) == 0:
                 split += _APART * self.vector_size
@@ -138,33 +138,30 @@ class AxesKernel(PartKernel):
 
     @property
     def _short_outputs(self) -> int:
-        """Number of outputs that together have at most `Limits.dispatch_elements` elements in one segment.
+        """Maximum of outputs with at most `Limits.dispatch_elements` elements in one segment; at least _ROW_PART.
 
-        It is at least _ROW_PART: if so many outputs have more elements, these are cut.
+        If _ROW_PART outputs have more elements, the elements are cut.
         """
-        outer, together = self.axes.reduced[0], self.element_count
+        outer, elements = self.axes.reduced[0], self.element_count
         if outer.stride > 0:
             groups = self.problem.sources[0].segment_size // outer.stride + 1
-            together = min(together, groups * (self.element_count // outer.size))
-        return max(self.limits.dispatch_elements // together, _ROW_PART)
+            elements = min(elements, groups * (self.element_count // outer.size))
+        return max(self.limits.dispatch_elements // elements, _ROW_PART)
 
     def extents(self, outputs: range) -> tuple[Extent, ...]:
-        # Steps are coordinates along the outermost reduced dimension, with a group of elements each.
-        reduced = self.axes.reduced
+        # A step is a coordinate along the outermost reduced dimension.
+        outer, *inner = self.axes.reduced
         low, high = address_span(self.axes.kept, outputs.start, outputs.stop)
-        outer, *inner = reduced
-        reach = sum((dim.size - 1) * dim.stride for dim in inner)
-        group = self.element_count // outer.size
         return (
             Extent(
                 lowest=low,
                 highest=high,
                 steps=range(outer.size),
-                dims=reduced,
+                dims=self.axes.reduced,
                 first_begin=low,
-                last_end=high + reach,
+                last_end=high + sum((dim.size - 1) * dim.stride for dim in inner),
                 stride=outer.stride,
-                step_elements=group,
+                step_elements=self.element_count // outer.size,
             ),
         )
 
@@ -172,7 +169,7 @@ class AxesKernel(PartKernel):
 
     def dispatch(self, part: Part) -> Dispatch:
         (segment,), outputs, elements = part.segments, part.outputs, part.elements
-        written = by_base(self.problem, range(len(self.problem.outputs)))
+        numbers = by_base(self.problem, range(len(self.problem.outputs)))
         push = Values(
             **dimensions(self.axes.kept + self.axes.reduced),
             kept_rank=len(self.axes.kept),
@@ -184,9 +181,9 @@ class AxesKernel(PartKernel):
             output_count=len(outputs),
             element_count=self.element_count,
             **self.source_push(segment),
-            **{base: self.target_base(part, output) for base, output in written.items()},
+            **{base: self.target_base(part, number) for base, number in numbers.items()},
         )
-        targets = (self.target_binding(part, output, base) for base, output in written.items())
+        targets = (self.target_binding(part, number, base) for base, number in numbers.items())
         loads = self.loads(part, self.tiling_of(min(part.split_size, len(elements)), len(outputs)))
         return Dispatch(self.shader(part), push, (self.source_binding(segment), *targets), loads, outputs)
 
@@ -217,7 +214,7 @@ class Reduce(AxesKernel):
         return shader_of("reduce", self.problem, constants)
 
 
-# For up to so many vectors, or rows that begin anywhere, it is faster to compare every element (SHORT).
+# Maximum of vectors of a row for which comparing every element is faster (SHORT); it also is if rows begin anywhere.
 _SHORT = 16
 # Maximum of threads per row if rows suffice for all invocations: together they load 128 bytes.
 _ROW_THREADS = 8
@@ -386,7 +383,7 @@ class Columns(AxesKernel):
         return self.in_row(Tiling(columns // self.output_columns, split, loads, self.threads, row=row))
 
     def in_row(self, tiling: Tiling) -> Tiling:
-        """The tiling; with single vectors if a dispatch has only a part of a row, which may be so short."""
+        """The tiling; with single vectors if a dispatch has only a part of a row, which may be one vector."""
         if self.output_columns > 1 or tiling.most_outputs(self.limits) >= tiling.row:
             return tiling
         return replace(tiling, width=self.vector_size)
@@ -423,5 +420,5 @@ class Columns(AxesKernel):
 
     @property
     def reading(self) -> dict[str, int]:
-        """The constants for how an invocation reads a row."""
+        """The constants that shaders of exact sums lack."""
         return {"output_columns": self.output_columns}
