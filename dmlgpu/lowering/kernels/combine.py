@@ -15,7 +15,6 @@ from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Role
 
 COMBINE = {"combine": "second pass: combines the partials of each output, in any layout"}
 
-
 # Maximum of an output's partials that an invocation combines; if there are more, splits are combined first.
 _MOST_PARTIALS = 2048
 
@@ -23,7 +22,7 @@ _MOST_PARTIALS = 2048
 def levels(limits: Limits, partials: int) -> tuple[int, ...]:
     """The numbers of an output's partials after the first pass, and after each level, until they are few enough.
 
-    Splits of n partials have about sqrt(n) each.
+    A level of n partials combines splits of about sqrt(n) partials each.
     """
     most = min(_MOST_PARTIALS, max(2, limits.invocation_loads // 2))
     if partials <= most * limits.most_threads:
@@ -37,7 +36,7 @@ def partial_count(limits: Limits, partials: int) -> int:
 
 
 def most_combined(limits: Limits, partials: int) -> int:
-    """Maximum of outputs for which a dispatch of each level can have a split of each."""
+    """Maximum of outputs for which one dispatch of any level can combine a split of each output."""
     counts = levels(limits, partials)
     splits = *(-(-count // splits) for count, splits in pairwise(counts)), counts[-1]
     return min(min(limits.most_items(_item_loads(size, 1)), limits.dispatch_elements // size) for size in splits)
@@ -61,25 +60,25 @@ def _level(
     problem: Problem, limits: Limits, begin: int, end: int, partials: int, split_size: int, base: int, target_base: int
 ) -> Iterator[Dispatch]:
     """Combines splits of the partials at word `base` into partials at word `target_base`."""
-    count, words = end - begin, problem.accumulator.partial_words(problem.source.data_type)
+    outputs, words = end - begin, problem.accumulator.partial_words(problem.source.data_type)
     splits = -(-partials // split_size)
-    threads = _threads(limits, count * splits, split_size)
+    threads = _threads(limits, outputs * splits, split_size)
     shader = _shader(problem, limits, (), threads)
     item_loads = _item_loads(split_size, threads)
-    most = max(1, min(limits.most_items(item_loads, threads), limits.dispatch_elements // split_size) // count)
+    most = max(1, min(limits.most_items(item_loads, threads), limits.dispatch_elements // split_size) // outputs)
     for split in range(0, splits, most):
-        here, first = min(most, splits - split), split * split_size
-        bases = by_base(problem, [target_base + split * count * words])
+        count, first = min(most, splits - split), split * split_size
+        bases = by_base(problem, [target_base + split * outputs * words])
         bindings = _PARTIALS, *(Binding(Role.PARTIALS, base=base, written=True) for base in bases)
         push = Values(
-            **_outputs_push(begin, end, min(here * split_size, partials - first), base + first * count * words),
+            **_outputs_push(begin, end, min(count * split_size, partials - first), base + first * outputs * words),
             **_target_push(()),
             split_size=split_size,
             target_first=0,
             target_count=0,
             **bases,
         )
-        yield Dispatch(shader, push, bindings, limits.loads(count * here, item_loads, threads), range(begin, end))
+        yield Dispatch(shader, push, bindings, limits.loads(outputs * count, item_loads, threads), range(begin, end))
 
 
 def _outputs(problem: Problem, limits: Limits, begin: int, end: int, partials: int, base: int) -> Iterator[Dispatch]:
@@ -97,7 +96,7 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, partials: i
             bases, targets = dict[str, int](), []
             for name, target in by_base(problem, outputs).items():
                 elements, bits = target.segment_size, target.tensor.data_type.bits
-                # A range of two outputs that are written together is in one segment of each.
+                # If two tensors are written together, the outputs are in one segment of each.
                 number = segment if target is output else begin // elements
                 bases[name] = wrapped(-number * elements)
                 targets.append(Binding(target.role, target.number, number, name, bits, written=True))
