@@ -60,7 +60,7 @@ class _Box(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """How a box is scanned."""
+    """How items scan a box."""
 
     variant: str
     lines: int = 1
@@ -72,7 +72,7 @@ class _Layout(NamedTuple):
 
     @property
     def loads(self) -> int:
-        """Loads of so many elements: threads loop over their states."""
+        """Loads of a step: threads loop over their states."""
         return self.threads.bit_length()
 
 
@@ -110,10 +110,12 @@ class Scan(Kernel):
 
     @cached_property
     def _whole(self) -> _Box:
+        """The box of all elements."""
         return _Box(*(range(dim.size) for dim in self.prefixes.source))
 
     @cached_property
     def _tensors(self) -> tuple[tuple[tuple[Dim, ...], Source | OutputTensor], ...]:
+        """The dimensions and the tensor of the input, then of the output."""
         return (self.prefixes.source, self.problem.sources[0]), (self.prefixes.target, self.problem.outputs[0])
 
     @property
@@ -134,7 +136,7 @@ class Scan(Kernel):
                 yield from self._box_dispatches(box, group)
 
     def _groups(self) -> Iterator[_Box]:
-        """Groups of lines whose states between boxes fit in memory, or that need none."""
+        """Neighbouring lines in groups whose states between boxes fit in memory, or that need none."""
         most, boxes = max(1, self._most_states // 2), [self._whole]
         while boxes:
             box = boxes.pop()
@@ -166,6 +168,7 @@ class Scan(Kernel):
 
     @staticmethod
     def _address(box: _Box, dims: tuple[Dim, ...]) -> int:
+        """The lowest address of a box."""
         return sum(part.start * dim.stride for part, dim in zip(box, dims, strict=True))
 
     def _segments(self, box: _Box, dims: tuple[Dim, ...], tensor: Source | OutputTensor) -> range:
@@ -185,6 +188,7 @@ class Scan(Kernel):
 
     @property
     def _vector(self) -> int:
+        """Elements of a vector of 16 bytes."""
         return 128 // self.source.data_type.bits
 
     def _layout(self, box: _Box) -> _Layout:
@@ -245,17 +249,20 @@ class Scan(Kernel):
             for dispatch in self._scan(box, size, 1, None, None):
                 yield dispatch, 0
             return
-        slots, room = _Slots(group.lines, len(box.inner) * count, count), group.lines
+        stored = group.lines  # states in memory
         if count == 1:
             planned = [*self._scan(box, size, 1, begins, ends)]
         else:
-            states = [*self._states(box, room, count, begins, ends)]
-            planned = [*self._scan(box, size, count, None, slots, to_partials=True), *states]
-            planned += self._scan(box, size, count, slots, None)
+            slots = _Slots(group.lines, len(box.inner) * count, count)
+            planned = [
+                *self._scan(box, size, count, None, slots, to_partials=True),
+                *self._states(box, group.lines, count, begins, ends),
+                *self._scan(box, size, count, slots, None),
+            ]
             while count > 1:
-                room, count = room + box.lines * count, -(-count // self._group)
+                stored, count = stored + box.lines * count, -(-count // self._group)
         for dispatch in planned:
-            yield dispatch, 4 * self._state_words * room
+            yield dispatch, 4 * self._state_words * stored
 
     @property
     def _group(self) -> int:
@@ -270,14 +277,15 @@ class Scan(Kernel):
         if groups > 1:
             after = base + box.lines * count
             slots = _Slots(after, len(box.inner) * groups, groups)
-            yield from self._of_states(box, base, count, None, slots, to_partials=True)
+            yield from self._scan_states(box, base, count, None, slots, to_partials=True)
             yield from self._states(box, after, groups, begins, ends)
             begins, ends = slots, None
-        yield from self._of_states(box, base, count, begins, ends)
+        yield from self._scan_states(box, base, count, begins, ends)
 
-    def _of_states(
+    def _scan_states(
         self, box: _Box, base: int, count: int, begins: _Slots | None, ends: _Slots | None, *, to_partials: bool = False
     ) -> Iterator[Dispatch]:
+        """Scans groups of the states of `count` blocks per line, from state `base` on, or combines each group."""
         size = min(count, self._group)
         push = {
             "line_count": box.lines,
