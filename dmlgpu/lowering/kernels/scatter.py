@@ -76,30 +76,30 @@ class Scatter(Kernel):
         most, checked = self._most(_ITEM, _LOADS), self._is_checked
         late = 1 << 31 if len(all_elements) < 1 << 31 else 0
 
-        def mark(outputs: range, every: range, **constants: int) -> Iterator[tuple[Dispatch, int]]:
-            for elements, (of_indices,) in self._ranges(every, most, indices):
-                bound = {"indices": (indices, of_indices)} | last
+        def mark(outputs: range, numbers: range, **constants: int) -> Iterator[tuple[Dispatch, int]]:
+            for elements, (indices_segment,) in self._ranges(numbers, most, indices):
+                bound = {"indices": (indices, indices_segment)} | last
                 yield self._dispatch("scatter_mark", outputs, elements, bound, **constants), 0
 
-        def write(which: Write, outputs: range, of_values: int) -> Iterator[tuple[Dispatch, int]]:
+        def write(which: Write, outputs: range, values_segment: int) -> Iterator[tuple[Dispatch, int]]:
             constants = {"write": which, "late": late, "checked": checked and which in (Write.MARKED, Write.AGAIN)}
-            for elements, (of_indices, of_source) in self._ranges(all_elements, most, indices, source):
-                bound = {"indices": (indices, of_indices)} | last
-                bound |= {"source": (source, of_source), "values": (values, of_values)}
+            for elements, (indices_segment, source_segment) in self._ranges(all_elements, most, indices, source):
+                bound = {"indices": (indices, indices_segment)} | last
+                bound |= {"source": (source, source_segment), "values": (values, values_segment)}
                 yield self._dispatch("scatter", outputs, elements, bound, **constants), 0
 
-        for outputs, (of_values,) in self._ranges(all_outputs, self._most(*_cleared(values.tensor)), values):
-            yield self._dispatch("scatter_clear", outputs, range(0), {"values": (values, of_values)}), 0
+        for outputs, (segment,) in self._ranges(all_outputs, self._most(*_cleared(values.tensor)), values):
+            yield self._dispatch("scatter_clear", outputs, range(0), {"values": (values, segment)}), 0
         if checked:
             # This mark sets `again` to 0, and is overwritten.
             yield from mark(range(1), range(1), reports=False, checked=False)
             for which in Write.ALL, Write.COMPARES:
-                for outputs, (of_values,) in self._ranges(all_outputs, len(all_outputs), values):
-                    yield from write(which, outputs, of_values)
-        for outputs, (of_values,) in self._ranges(all_outputs, self._most_marked, values):
+                for outputs, (segment,) in self._ranges(all_outputs, len(all_outputs), values):
+                    yield from write(which, outputs, segment)
+        for outputs, (segment,) in self._ranges(all_outputs, self._most_marked, values):
             yield from mark(outputs, all_elements, reports=False, checked=checked)
-            yield from write(Write.MARKED, outputs, of_values)
-            yield from write(Write.AGAIN, outputs, of_values)
+            yield from write(Write.MARKED, outputs, segment)
+            yield from write(Write.AGAIN, outputs, segment)
             yield from mark(outputs, range(1), reports=True, checked=False)
 
     def _most(self, item: int, loads: int) -> int:
@@ -107,17 +107,17 @@ class Scatter(Kernel):
         most = min(self.limits.dispatch_elements, self.limits.most_items(loads) * item)
         return max(1, most // _ALIGNMENT) * _ALIGNMENT
 
-    def _ranges(self, every: range, most: int, *sources: Source) -> Iterator[tuple[range, tuple[int, ...]]]:
-        """Ranges of elements, each once for every combination of the tensors' segments that may contain some of them.
+    def _ranges(self, numbers: range, most: int, *sources: Source) -> Iterator[tuple[range, tuple[int, ...]]]:
+        """Ranges of numbers, with every combination of the tensors' segments that may contain elements of a range.
 
         If a tensor is packed, a range ends with its segment.
         """
-        begin = every.start
+        begin = numbers.start
         sizes = [source.segment_size for source in sources]
         dims = [merged(map(Dim, source.tensor.sizes, source.tensor.element_strides)) for source in sources]
-        while begin < every.stop:
+        while begin < numbers.stop:
             ends = [(begin // n + 1) * n for n, source in zip(sizes, sources, strict=True) if source.tensor.is_packed]
-            end = min(begin + most, every.stop, *ends)
+            end = min(begin + most, numbers.stop, *ends)
             spans = [address_span(source_dims, begin, end) for source_dims in dims]
             touched = [range(low // n, high // n + 1) for n, (low, high) in zip(sizes, spans, strict=True)]
             for segments in itertools.product(*touched):
@@ -133,16 +133,16 @@ class Scatter(Kernel):
         if elements:
             push |= {"first_element": elements.start, "element_count": len(elements)}
         bindings = []
-        for name, (of, segment) in bound.items():
+        for name, (one, segment) in bound.items():
             if name != "last":
-                push |= segment_push(name, of.segment_size, segment) | {f"{name}_stride": of.tensor.element_strides}
-            bits, written = of.tensor.data_type.bits, name in ("last", "values")
-            bindings.append(Binding(of.role, of.number, segment, f"{name}_base", bits, written=written))
+                push |= segment_push(name, one.segment_size, segment) | {f"{name}_stride": one.tensor.element_strides}
+            bits, written = one.tensor.data_type.bits, name in ("last", "values")
+            bindings.append(Binding(one.role, one.number, segment, f"{name}_base", bits, written=written))
         if "values" in bound:
             push["plane"] = target.tensor.sizes[2:]
         if "last" in bound:
             push["last_base"] = wrapped(1 - outputs.start)
-        constants["packed"] = all(of.tensor.is_packed for of, _ in bound.values())
+        constants["packed"] = all(one.tensor.is_packed for one, _ in bound.values())
         constants["index_words"] = self.problem.sources[1].tensor.data_type.bits // 32
         constants = constants_of(self.problem, self.limits, (), **constants)
         bits = self.source.data_type.bits if "values" in bound else 32
