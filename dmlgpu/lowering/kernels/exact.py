@@ -1,8 +1,8 @@
 """Sums of floats that are rounded once (exact.glsl), by separate shaders that are planned like other kernels.
 
-Cumulative sums have none: kernels/scan.py.
+Cumulative sums have no separate shaders (kernels/scan.py).
 
-If a bin missed an element, all elements of an output are added again, one by one; these loads count, too.
+If a bin missed an element, a shader adds all elements of the output again, one by one; these loads count, too.
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ class ExactPoolSmall(PoolSmall):
 
     @property
     def elements_of_window(self) -> int:
+        """Elements of a window."""
         return math.prod(self.windows.fields["window_size"])
 
     @cached_property

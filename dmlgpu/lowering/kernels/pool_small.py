@@ -137,7 +137,7 @@ class PoolSmall(WholeRowsKernel):
     def tile(self) -> Tile:
         """The widest tile whose states fit in registers.
 
-        It has so many rows that each invocation has about four tiles: one, and so no ring, if outputs are few.
+        It has so many rows that each invocation has about four tiles; if outputs are few, one row, and so no ring.
         """
         tile = self._tile_of(self._widest)
         while tile.width > self.per_word and not self._fits(tile):
@@ -150,8 +150,8 @@ class PoolSmall(WholeRowsKernel):
         _, along_height, along_width = self.windows.along
         rows, stride, extent = along_height.window_size, along_height.stride, along_height.extent
         span, height = along_width.span(width), self._height(width)
-        # Outputs share rows if that saves loads, and the ring is not too long. The ring then has all rows that a window
-        # spans, with a dilation also those between the window's rows.
+        # Outputs share rows if that saves loads in the widest tiles, and the ring is not too long. The ring then has
+        # all rows that a window spans, with a dilation also those between the window's rows.
         ring = _GPU_RING if self.limits.cooperating else _RING
         shared = Tile(width, height, span, ring_rows=extent, fresh=stride, held_rows=1)
         widest = replace(shared, height=self._height(self._widest))

@@ -59,7 +59,7 @@ class RoiPool(PartKernel):
 
     @cached_property
     def _bin_elements(self) -> int:
-        """Approximate elements of a bin: a plane's by its bins, or, if a dispatch has few rows, by a row's bins."""
+        """Approximate elements of a bin: a plane's divided by its bins, or, if it is large, by the bins of a row."""
         sizes = zip(self.source.sizes[2:], self.regions.pooled_size, strict=True)
         elements, bins = math.prod([size + bins for size, bins in sizes]), self.regions.pooled_size
         return -(-elements // (math.prod(bins) if elements <= self.limits.dispatch_elements else bins[1]))
