@@ -295,12 +295,10 @@ class Problem:
             raise NotImplementedError("kernels over axes and windows write the value, then the index, or words")
 
     def in_memory(self, segment_size: Callable[[Source | OutputTensor], int]) -> Problem:
-        """The problem with the segment sizes of its tensors."""
-        return replace(
-            self,
-            sources=tuple(replace(source, segment_size=segment_size(source)) for source in self.sources),
-            outputs=tuple(replace(output, segment_size=segment_size(output)) for output in self.outputs),
-        )
+        """The problem with the segment sizes of its tensors, by a function."""
+        sources = tuple(replace(source, segment_size=segment_size(source)) for source in self.sources)
+        outputs = tuple(replace(output, segment_size=segment_size(output)) for output in self.outputs)
+        return replace(self, sources=sources, outputs=outputs)
 
     @cached_property
     def source(self) -> TensorDesc:
@@ -336,10 +334,10 @@ def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, .
     problems = tuple(_with_copies(problems_of(desc.canonical())))
     if ExecutionFlags.EXACT_SUMS not in flags:
         return problems
+    adds = isinstance(desc.canonical(), (ReduceOperatorDesc, AveragePooling1OperatorDesc, CumulativeOperatorDesc))
     exact = []
     for problem in problems:
         accumulator = problem.accumulator.exact
-        adds = isinstance(desc.canonical(), (ReduceOperatorDesc, AveragePooling1OperatorDesc, CumulativeOperatorDesc))
         if accumulator is None or (accumulator != problem.accumulator and not adds):
             what = f".function: {desc.function.name}" if isinstance(desc, ReduceOperatorDesc) else " of floats"
             raise DescriptorError(
@@ -529,21 +527,20 @@ def _average_pooling_grad(desc: AveragePoolingGradOperatorDesc) -> tuple[Problem
 
 @problems_of.register
 def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
-    gradient = desc.input_gradient_tensor
+    gradient, indices = desc.input_gradient_tensor, desc.indices_tensor
     covering = CoveringWindows.of(gradient, desc.windows)
     outputs = (OutputTensor(desc.output_gradient_tensor, Result.VALUE),)
-    indices = desc.indices_tensor
     if indices is not None and indices.is_packed:
         return (Problem((Source(gradient), Source(indices, number=1)), covering, Sum(), outputs),)
     maxima = TensorDesc(DataType.UINT32 if indices is None else indices.data_type, gradient.sizes)
-    between = Source(maxima, Role.TEMPORARY)
     if indices is None:
         temporaries = (OutputTensor(maxima, Result.INDEX, Role.TEMPORARY),)
         windows = Windows.of(desc.input_tensor, desc.windows)
-        first = _over_windows(desc.input_tensor, windows, Selection(), temporaries)
-        return first, Problem((Source(gradient, number=1), between), covering, Sum(), outputs)
-    first = copy_of(Source(indices, number=1), maxima, 0)
-    return first, Problem((Source(gradient), between), covering, Sum(), outputs)
+        first, number = _over_windows(desc.input_tensor, windows, Selection(), temporaries), 1
+    else:
+        first, number = copy_of(Source(indices, number=1), maxima, 0), 0
+    sources = Source(gradient, number=number), Source(maxima, Role.TEMPORARY)
+    return first, Problem(sources, covering, Sum(), outputs)
 
 
 @problems_of.register
