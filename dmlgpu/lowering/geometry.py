@@ -52,18 +52,18 @@ def coordinate_ranges(sizes: Sequence[int], begin: int, end: int) -> tuple[tuple
     """The lowest and highest coordinate along each dimension, of the row-major flat indices begin to end - 1."""
     ranges: list[tuple[int, int]] = []
     low, high = begin, end - 1
-    together = True  # both ends have had the same coordinates so far
+    equal = True  # whether both ends have the same coordinates so far
     for i, size in enumerate(sizes):
         weight = math.prod(sizes[i + 1 :])
         first, low = divmod(low, weight)
         last, high = divmod(high, weight)
-        ranges.append((first, last) if together else (0, size - 1))
-        together = together and first == last
+        ranges.append((first, last) if equal else (0, size - 1))
+        equal = equal and first == last
     return tuple(ranges)
 
 
 def segments_touched(low: int, high: int, dims: Sequence[Dim], size: int) -> tuple[int, ...]:
-    """The segments of `size` elements that contain an address from low to high plus an offset of these dims."""
+    """The segments, of `size` elements each, of the addresses low to high, plus all offsets along `dims`."""
     far = max(dims, key=lambda dim: dim.stride, default=Dim(1, 0))
     if far.stride > size:
         near = [dim for dim in dims if dim is not far]
@@ -98,15 +98,15 @@ def runs_of_segments(
         yield range(begin, begin + 1), None
         return
     (outer, *inner), i = dims, 0
-    rows, together = math.prod(dim.size for dim in inner), reach + sum((dim.size - 1) * dim.stride for dim in inner)
+    rows, inner_reach = math.prod(dim.size for dim in inner), reach + sum((dim.size - 1) * dim.stride for dim in inner)
     while i < outer.size:
         address = first + i * outer.stride
-        remaining = (address // size + 1) * size - 1 - address - together  # elements of the segment after these rows
+        remaining = (address // size + 1) * size - 1 - address - inner_reach  # elements after these rows in the segment
         if remaining < 0:
             yield from runs_of_segments(address, inner, reach, size, begin + i * rows)
             i += 1
             continue
-        # The stride is not 0: then all rows have the same elements, and are one run.
+        # The stride is not 0: such rows, if they are in one segment, are one run, yielded above.
         end = min(outer.size, i + remaining // outer.stride + 1)
         yield range(begin + i * rows, begin + end * rows), address // size
         i = end

@@ -15,7 +15,9 @@ IN_FLIGHT = 4
 _SEGMENT_ALIGNMENT = 32
 # Long plans on a CPU (`Limits.of_plan`).
 _WIDER_FROM, _LONGER_FROM = 16, 8
-_WIDER, _LONGER, _GROUPS = 8, 64, (1 << 16) - 1
+_WIDER, _LONGER = 8, 64
+# Workgroups of a dispatch that every device allows.
+_MOST_GROUPS = (1 << 16) - 1
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Limits:
         return max(math.gcd(self.simd_width, self.invocations), -(-self.invocations >> 16))
 
     def at_once(self, threads: int = 1) -> int:
-        """Number of items at a time, with `threads` invocations for each."""
+        """Items that a dispatch computes at a time, with `threads` invocations per item."""
         return self.invocations // self.item_stride * self.item_stride if threads == 1 else self.invocations // threads
 
     def loads(self, items: int, item_loads: int, threads: int = 1) -> int:
@@ -127,7 +129,7 @@ class Limits:
         longer = min(_LONGER, power_of_2(dispatches * _LONGER_FROM // self.dispatch_count))
         return replace(
             self,
-            group_count=max(self.group_count, min(_WIDER * longer * self.group_count, _GROUPS)),
+            group_count=max(self.group_count, min(_WIDER * longer * self.group_count, _MOST_GROUPS)),
             dispatch_elements=longer * self.dispatch_elements,
             least_loads=longer * self.least_loads,
         )
