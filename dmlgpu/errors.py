@@ -19,9 +19,9 @@ class SettingError(ValueError):
 
 
 class DeviceError(RuntimeError):
-    """A driver or device is missing, or a device or device tensor cannot be used in this way.
+    """A driver or device is missing, a device or device tensor cannot be used in this way, or a call has no result.
 
-    Or a driver ended a loop of a shader early: the message has the plan, and there is no result.
+    A call has no result if the driver ended a loop of a shader early; the message has the plan.
     """
 
 
@@ -38,7 +38,7 @@ class VerificationError(AssertionError):
 
 
 def import_problem(error: ImportError, module: str) -> str:
-    """What is wrong with a package, whose import raised `error`."""
+    """Why a package cannot be used: the end of a sentence about `module`, whose import raised `error`."""
     missing = isinstance(error, ModuleNotFoundError) and error.name == module
     return "is not installed" if missing else f"cannot be loaded: {error}"
 
@@ -53,7 +53,7 @@ def extra(name: str, *modules: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name not in modules:  # something that they import is missing
+        if error.name not in modules:  # a module that these import is missing
             raise
         message = f"{error.name} is not installed: pip install 'dmlgpu[{name}]'"
         raise ModuleNotFoundError(message, name=error.name) from None

@@ -93,7 +93,6 @@ class Sum(Accumulator):
 
     @property
     def needs_count(self) -> bool:
-        """Whether a result depends on the number of elements."""
         return self.result is SumResult.AVERAGE
 
     def loads(self, elements: int = 1) -> int:
@@ -102,7 +101,7 @@ class Sum(Accumulator):
 
     @property
     def exact(self) -> Accumulator | None:
-        """Exists for sums of elements, absolute values and squares, for averages, and for roots of sums of squares."""
+        """For sums of elements, of absolute values and of squares, averages, and roots of sums of squares."""
         if self.power == 2 and self.result in (SumResult.SUM, SumResult.ROOT):
             return ExactSquares(self.power, self.result)
         if self.power < 2 and self.result in (SumResult.SUM, SumResult.AVERAGE):
@@ -126,7 +125,6 @@ class ExactSum(Accumulator):
 
     @property
     def needs_count(self) -> bool:
-        """Whether a result depends on the number of elements."""
         return self.result is SumResult.AVERAGE
 
     def state_words(self, data_type: DataType) -> int:
@@ -169,7 +167,7 @@ class CumulativeSum(Accumulator):
 
     @property
     def exact(self) -> Accumulator | None:
-        """As of other sums."""
+        """That of other sums."""
         return ExactSum()
 
     def state_words(self, data_type: DataType) -> int:
@@ -189,7 +187,7 @@ class LogSumExp(Accumulator):
         return None
 
     def state_words(self, data_type: DataType) -> int:
-        """The shift, the sum as two floats, infinities and NaN, the least pattern."""
+        """The shift, the sum as two floats, infinities and NaN, and the least pattern of an element."""
         return 6
 
 
