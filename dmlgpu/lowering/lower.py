@@ -84,12 +84,13 @@ def lower(
 def _in_memory(
     desc: OperatorDesc, problems: Sequence[Problem], limits: Limits, memory: tuple[int, ...]
 ) -> tuple[Problem, ...]:
-    """The problems with the segment sizes of their tensors: those of `memory`; of temporaries, those of new memory."""
+    """The problems, with the segment size of each tensor: by `memory`, and for temporaries as in new memory."""
     first = {Role.INPUT: 0, Role.OUTPUT: len(desc.inputs)}
 
-    def segment_size(of: Source | OutputTensor) -> int:
-        full = memory[first[of.role] + of.number] if of.role in first else limits.full_segment(of.tensor)
-        return full * 8 // of.tensor.data_type.bits
+    def segment_size(operand: Source | OutputTensor) -> int:
+        role, tensor = operand.role, operand.tensor
+        full = memory[first[role] + operand.number] if role in first else limits.full_segment(tensor)
+        return full * 8 // tensor.data_type.bits
 
     return tuple([problem.in_memory(segment_size) for problem in problems])
 
@@ -129,17 +130,23 @@ DESCRIPTIONS: dict[str, str] = COMBINE | {
 }
 
 
+def _kinds(problem: Problem) -> tuple[type[Kernel], ...]:
+    """The classes of kernels for a problem, in the order in which they are tried."""
+    kinds = _EXACT if isinstance(problem.accumulator, ExactSum) else KERNELS
+    return kinds[type(problem.domain)]
+
+
 def _kernels(
     desc: OperatorDesc, problems: Sequence[Problem], limits: Limits, requested: str | None, first_temporary: int
 ) -> tuple[list[Kernel], dict[str, str]]:
     """The kernels of all problems, and why others were passed over."""
-    kinds = [(_EXACT if isinstance(one.accumulator, ExactSum) else KERNELS)[type(one.domain)] for one in problems]
+    kinds = [_kinds(problem) for problem in problems]
     known = {kind.name for kind in itertools.chain(*kinds)}
     kernels, passed_over = [], dict[str, str]()
-    for problem, of_domain in zip(problems, kinds, strict=True):
-        candidates = [kind(problem, limits, first_temporary) for kind in of_domain]
-        is_of_another = requested in known.difference([one.name for one in candidates])
-        kernel, why_not = _kernel(desc, candidates, None if is_of_another else requested)
+    for problem, of_problem in zip(problems, kinds, strict=True):
+        candidates = [kind(problem, limits, first_temporary) for kind in of_problem]
+        is_for_another = requested in known.difference([kind.name for kind in of_problem])
+        kernel, why_not = _kernel(desc, candidates, None if is_for_another else requested)
         kernels.append(kernel)
         passed_over |= why_not
     if sum([bool(kernel.temporaries) for kernel in kernels]) > 1:
@@ -192,6 +199,7 @@ def _cut(
 
 
 def _check_loads(desc: OperatorDesc, dispatches: Sequence[Dispatch], limits: Limits) -> None:
+    """Raises if an invocation has more loads than the limits allow."""
     longest = max(dispatches, key=lambda dispatch: dispatch.loads)
     if longest.loads > limits.invocation_loads:
         raise DescriptorError(
