@@ -1,9 +1,9 @@
 """Plans: the dispatches of an operator, as frozen values that can be compared, hashed and printed.
 
 A tensor is stored in segments of at most `Limits.segment_bytes`, because a shader can bind no more. Most tensors have
-one segment. The size of several depends on the tensor that the memory was allocated for, of which this one may be a
-view. A dispatch reads one segment of the input. If the elements of an output are in several, a dispatch per segment
-writes partials, and a second pass combines them (`combine.comp`). docs/architecture.md has a picture.
+one segment. The size of several depends on the tensor for which the memory was allocated; the tensor of the plan may be
+a view of it. A dispatch reads one segment of the input. If the elements of an output are in several, a dispatch per
+segment writes partials, and a second pass combines them (`combine.comp`). docs/architecture.md has a picture.
 """
 
 from __future__ import annotations
@@ -142,33 +142,30 @@ class Plan:
     @cached_property
     def workspace(self) -> tuple[tuple[int, ...], ...]:
         """The bytes of each segment of every temporary, and those of the partials, if there are any."""
+        temporaries = [segment_sizes(tensor, self.limits.full_segment(tensor)) for tensor in self.temporaries]
         partials = [(self.partial_bytes,)] if self.partial_bytes else []
-        between = [segment_sizes(tensor, self.limits.full_segment(tensor)) for tensor in self.temporaries]
-        return (*between, *partials)
+        return (*temporaries, *partials)
 
     @property
     def summary(self) -> str:
         """The plan in one line."""
-        kernels = Counter(dispatch.shader.module for dispatch in self.dispatches)
-        runs = ", ".join(f"{count} x {module}" for module, count in kernels.items())
-        partials = f", {self.partial_bytes} bytes of partials" if self.partial_bytes else ""
-        between = sum(tensor.size_in_bytes for tensor in self.temporaries)
-        partials += f", {between} bytes of temporaries" if between else ""
-        return f"{self.desc.summary}: {runs}{partials}"
+        counts = Counter(dispatch.shader.module for dispatch in self.dispatches)
+        modules = ", ".join(f"{count} x {module}" for module, count in counts.items())
+        temporaries = sum(tensor.size_in_bytes for tensor in self.temporaries)
+        memory = f", {self.partial_bytes} bytes of partials" if self.partial_bytes else ""
+        memory += f", {temporaries} bytes of temporaries" if temporaries else ""
+        return f"{self.desc.summary}: {modules}{memory}"
 
     def bytes_of(self, dispatch: Dispatch) -> int:
         """A dispatch's even share of the bytes that all dispatches read and write.
 
         The bytes of each segment, and of the partials, count once for reading and once for writing.
         """
-        return round(sum(self._segment_bytes(b) / self._binding_counts[_seen(b)] for b in dispatch.bindings))
+        return round(sum(self.segments(b)[b.segment] / self._access_counts[_access(b)] for b in dispatch.bindings))
 
     @cached_property
-    def _binding_counts(self) -> Counter[Seen]:
-        return Counter(_seen(binding) for dispatch in self.dispatches for binding in dispatch.bindings)
-
-    def _segment_bytes(self, binding: Binding) -> int:
-        return self.segments(binding)[binding.segment]
+    def _access_counts(self) -> Counter[_Access]:
+        return Counter(_access(binding) for dispatch in self.dispatches for binding in dispatch.bindings)
 
     def segments(self, binding: Binding) -> tuple[int, ...]:
         """The bytes of each segment of the bound tensor, or of the partials."""
@@ -185,13 +182,8 @@ class Plan:
 
     def __str__(self) -> str:
         """The plan within 100 columns, without values of 0, and with only the first dispatches."""
-        flags = [("", f"{self.flags}")] if self.flags else []
-        paragraphs = [
-            ("", f"{self.desc}"),
-            *flags,
-            ("", f"{self.limits}"),
-            *(("", text) for text in self.kernel_choice),
-        ]
+        flags = [f"{self.flags}"] if self.flags else []
+        paragraphs = [("", text) for text in (f"{self.desc}", *flags, f"{self.limits}", *self.kernel_choice)]
         for number, dispatch in enumerate(self.dispatches[:_SHOWN], 1):
             shader = dispatch.shader
             paragraphs.append((f"{number}. ", f"{shader.module}: {shader.constants}"))
@@ -205,11 +197,11 @@ class Plan:
         )
 
 
-# The memory of a binding, and whether it is written.
-Seen = tuple[Role, int, int, bool]
+# The role, tensor and segment of a binding, and whether they are written.
+_Access = tuple[Role, int, int, bool]
 
 
-def _seen(binding: Binding) -> Seen:
+def _access(binding: Binding) -> _Access:
     return binding.role, binding.tensor, binding.segment, binding.written
 
 
