@@ -64,7 +64,7 @@ TOTAL = same({"1_0": FLOATS, "2_1": (INT32, UINT32), "5_0": (INT64, UINT64)})
 OF_FLOATS = same({"1_0": FLOATS})
 
 
-# By DirectML's names; after REDUCE its function follows.
+# The types by DirectML's names of operators; that of REDUCE ends with the function.
 FEATURE_LEVELS: dict[str, Levels] = {
     "ARGMAX": ARG,
     "ARGMIN": ARG,
@@ -135,8 +135,8 @@ def feature_level(desc: OperatorDesc) -> str | None:
     if isinstance(desc, ReduceOperatorDesc):
         name += f" {desc.function.name}"
     tensors = {field: tensor.data_type for field, tensor in vars(desc).items() if isinstance(tensor, TensorDesc)}
-    for level, brought in FEATURE_LEVELS.get(name, {}).items():
-        tensors = {field: data_type for field, data_type in tensors.items() if data_type not in brought.get(field, ())}
+    for level, added in FEATURE_LEVELS.get(name, {}).items():
+        tensors = {field: data_type for field, data_type in tensors.items() if data_type not in added.get(field, ())}
         if not tensors:
             return level
     return None

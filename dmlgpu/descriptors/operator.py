@@ -26,10 +26,10 @@ ALL_TYPES = (
     DataType.UINT8,
 )
 
-# For operators that select elements and do not compute with them.
+# The types of operators that select elements, and compute nothing from them.
 SELECTED_TYPES = (*ALL_TYPES, *EXTENSIONS)
 
-# The types that each tensor of an operator may have, by field, at the newest feature level that added some.
+# The types that each tensor of an operator may have, by field: those of the feature level that added the last one.
 TypeTable = dict[str, tuple[DataType, ...]]
 
 
@@ -88,7 +88,7 @@ class OperatorDesc:
     def _packed(
         cls, field: str, source: TensorDesc, sizes: tuple[int, ...], data_type: DataType | None = None
     ) -> TensorDesc:
-        """A packed tensor for a field, of the type of `source` if none is named."""
+        """A packed tensor for a field; its type is that of `source` if `data_type` is None."""
         try:
             return source.packed(data_type or source.data_type, sizes)
         except DescriptorError as error:
@@ -107,11 +107,11 @@ class OperatorDesc:
     def _set(self, field: str, value: Any) -> None:
         object.__setattr__(self, field, value)
 
-    def _check_enum(self, field: str, enum: type[Any]) -> None:
+    def _check_enum(self, field: str, enumeration: type[Any]) -> None:
         value = getattr(self, field)
-        member = enum.member(value)
+        member = enumeration.member(value)
         if member is None:
-            allowed = ", ".join(str(entry) for entry in enum)
+            allowed = ", ".join(str(entry) for entry in enumeration)
             raise self._error(field, f"{shown(value)} is not allowed; allowed are {allowed}, or their names")
         self._set(field, member)
 

@@ -56,7 +56,7 @@ class ReduceFunction(Enumeration):
 
 
 INDEX_TYPES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
-ARG_TYPES: TypeTable = {"input_tensor": SELECTED_TYPES, "output_tensor": INDEX_TYPES}  # 4_1
+ARG_TYPES: TypeTable = {"input_tensor": SELECTED_TYPES, "output_tensor": INDEX_TYPES}  # feature level 4_1
 
 
 def _same(*types: DataType) -> TypeTable:
@@ -103,14 +103,8 @@ def axes_of(owner: str, axis: Any, rank: int) -> tuple[int, ...]:
 
 
 def axis_of(owner: str, axis: Any, rank: int) -> int:
-    """The dimension that an integer names; negative ones count from the last; errors name the owner."""
-    (dimension,) = axes_of(owner, integer(owner, "axis", axis), rank)
-    return dimension
-
-
-def one_of_both(owner: str, axes: Any, axis: Any) -> DescriptorError:
-    """The error for both axes and axis."""
-    return DescriptorError(f"{owner}.axes: {shown(axes)} is given beside axis={shown(axis)}; give one of them")
+    """The axis that an integer names; negative ones count from the last; errors name the owner."""
+    return axes_of(owner, integer(owner, "axis", axis), rank)[0]
 
 
 class _ReductionOperatorDesc(OperatorDesc):
@@ -124,12 +118,13 @@ class _ReductionOperatorDesc(OperatorDesc):
     def _inferred(
         cls, input_tensor: Any, axes: Any, axis: Any, output_data_type: Any, types: TypeTable
     ) -> dict[str, Any]:
-        """The fields for an input and its axes; the output is packed."""
+        """The fields for an input, and `axes` or `axis`; the output is packed."""
         source = TensorDesc.of(input_tensor)
         if axes is None:
             axes = axes_of(cls.__name__, axis, source.rank)
         elif axis is not None:
-            raise one_of_both(cls.__name__, axes, axis)
+            text = f"{shown(axes)} is given beside axis={shown(axis)}; give one of them"
+            raise DescriptorError(f"{cls.__name__}.axes: {text}")
         else:
             axes = integers(cls.__name__, "axes", axes, ordered=False)
         sizes = tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes))
@@ -425,9 +420,9 @@ class ShortSumOperatorDesc(_ReductionOperatorDesc):
 
 
 # Words of an exact sum of float32: the sum in units of 2^-149, as an integer in two's complement, low word first; then
-# bits that say which elements were not finite: 1 NaN, 2 infinity, 4 -infinity.
+# bits that tell which elements were not finite: 1 NaN, 2 infinity, 4 -infinity.
 EXACT_WORDS = 11
-# The same for squares: the sum in units of 2^-298.
+# Words of an exact sum of squares: the same, in units of 2^-298.
 EXACT_SQUARES_WORDS = 20
 
 

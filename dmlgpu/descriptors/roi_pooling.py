@@ -55,7 +55,8 @@ class RoiPoolingOperatorDesc(OperatorDesc):
         [[[[8.0, 9.0, 10.0], [14.0, 15.0, 16.0]]]]
     """
 
-    types: ClassVar[TypeTable] = dict.fromkeys(("input_tensor", "roi_tensor", "output_tensor"), _FLOATS)  # 1_0
+    # Feature level 1_0.
+    types: ClassVar[TypeTable] = dict.fromkeys(("input_tensor", "roi_tensor", "output_tensor"), _FLOATS)
 
     input_tensor: TensorDesc
     roi_tensor: TensorDesc

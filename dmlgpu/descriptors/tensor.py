@@ -1,4 +1,4 @@
-"""`TensorDesc`: DML_BUFFER_TENSOR_DESC, the layout of a tensor in a linear buffer; arrays, there and from callers."""
+"""`TensorDesc`: DML_BUFFER_TENSOR_DESC, the layout of a tensor in a linear buffer; and the arrays of callers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ArrayLike = npt.ArrayLike | SupportsDLPack
 MAX_RANK = 8  # DML_TENSOR_DIMENSION_COUNT_MAX1
 MAX_ELEMENTS = 2**32 - 1  # of a tensor; a stride and the reach of a strided tensor are held to it too
 MAX_BYTES = 2**64 - 1  # TotalTensorSizeInBytes is a UINT64
-# Maximum of entries that are read of a sequence: more than any field has, and few enough for a message.
+# Maximum of entries that are read from a sequence: more than any field has, and few enough for a message.
 _MOST_ENTRIES = 64
 # Maximum of steps of the search for elements that share memory.
 _MOST_WORK = 1 << 18
@@ -43,7 +43,7 @@ _PART_BYTES = 1 << 20
 
 
 def integer(owner: str, field: str, value: Any) -> int:
-    """`value` as an int; errors name its owner and field. True and False are no integers here."""
+    """`value` as an int; errors name its owner and field. True and False are not allowed."""
     try:
         return index(value)
     except TypeError:
@@ -51,7 +51,7 @@ def integer(owner: str, field: str, value: Any) -> int:
 
 
 def flag(owner: str, field: str, value: Any) -> bool:
-    """`value` as a bool; errors name its owner and field. 0 and 1 are no flags."""
+    """`value` as a bool; errors name its owner and field. 0 and 1 are not allowed."""
     if not isinstance(value, (bool, np.bool_)):
         raise DescriptorError(f"{owner}.{field}: {shown(value)} is not allowed; allowed are True and False")
     return bool(value)
@@ -81,14 +81,14 @@ def integers(owner: str, field: str, values: Any, *, ordered: bool = True) -> tu
 
 
 def integers_or_one(owner: str, field: str, values: Any, *, ordered: bool = True) -> tuple[int, ...]:
-    """As `integers`, of a field that may be a single integer, too: errors say so."""
+    """`integers`, with errors for a field that may also be a single integer."""
     if isinstance(values, str) or not np.iterable(values):
         raise DescriptorError(f"{owner}.{field}: {shown(values)} is neither an integer nor a sequence of integers")
     return integers(owner, field, values, ordered=ordered)
 
 
 def is_integer(value: Any) -> bool:
-    """Whether a value counts as an int. True does, so that the check of integers refuses it."""
+    """Whether a value counts as an int. True does, so that `integer` refuses it."""
     if isinstance(value, np.bool_):
         return True
     try:
@@ -346,7 +346,8 @@ def check(desc: TensorDesc, field: str, x: Array) -> None:
 def parts(desc: TensorDesc, field: str, x: Array) -> Iterator[Bytes]:
     """The bytes of a tensor with the elements of an array, one part after the other; bytes between elements are 0.
 
-    A part of a tensor without gaps is a view of the array, or small; others have one part. Errors as of `write`.
+    A part of a tensor without gaps is a view of the array, or small; other tensors have one part. Errors are those of
+    `write`.
     """
     order = sorted(range(x.ndim), key=lambda axis: -desc.element_strides[axis])
     sizes, strides = zip(*((x.shape[axis], desc.element_strides[axis]) for axis in order), strict=True)
@@ -448,11 +449,11 @@ def described(x: Any) -> str:
 
 
 def check_plain(x: Any, field: str) -> None:
-    """Checks, without reading it, that an array is no more than its elements; what is no array passes.
+    """Raises if an array is more than its elements; reads none of them, and accepts other objects.
 
     Raises:
-        DescriptorError: x, or what Dask says of its chunks, is a masked array or a subclass of ndarray with a meaning
-            of its own (units, a matrix): an ndarray would lose it silently.
+        DescriptorError: x, or `_meta` of a Dask array x, is a masked array or a subclass of ndarray with a meaning of
+            its own (units, a matrix): an ndarray would lose it silently.
     """
     array = getattr(x, "_meta", x)
     if not isinstance(array, np.ndarray):

@@ -21,7 +21,7 @@ class _TopK(OperatorDesc):
         "input_tensor": SELECTED_TYPES,
         "output_value_tensor": SELECTED_TYPES,
         "output_index_tensor": INDEX_TYPES,
-    }  # 5_0
+    }  # feature level 5_0
 
     input_tensor: TensorDesc
     output_value_tensor: TensorDesc
