@@ -13,14 +13,14 @@ from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS, LargeTensorDesc, TensorDesc, unsigned, unsigned_array
 from dmlgpu.descriptors.window import Window
 
-MAX_POOLING_TYPES: TypeTable = {  # 5_0
+MAX_POOLING_TYPES: TypeTable = {  # feature level 5_0
     "input_tensor": SELECTED_TYPES,
     "output_tensor": SELECTED_TYPES,
     "output_indices_tensor": (DataType.UINT64, DataType.UINT32),
 }
 
 
-FLOAT_POOLING_TYPES: TypeTable = {  # 1_0 and 6_2
+FLOAT_POOLING_TYPES: TypeTable = {  # feature levels 1_0 and 6_2
     "input_tensor": (DataType.FLOAT32, DataType.FLOAT16),
     "output_tensor": (DataType.FLOAT32, DataType.FLOAT16),
 }
@@ -40,7 +40,7 @@ _HOW_MANY = "(input + padding - extent) / stride + 1"
 # The fields that describe a window, each with DimensionCount entries, and the least value of an entry.
 WINDOW_FIELDS = {"window_size": 1, "strides": 1, "start_padding": 0, "end_padding": 0, "dilations": 1}
 
-# Further fields, and their defaults in `of`.
+# The other fields of poolings, and their defaults in `of`.
 _OTHER_FIELDS = {"include_padding": False, "p": 2}
 
 
@@ -48,6 +48,16 @@ def _windows(sizes: Sequence[int], fields: Mapping[str, Sequence[int]], counts: 
     """The windows along each dimension; the default of a field is its least value."""
     entries = [fields.get(field) or repeat(least) for field, least in WINDOW_FIELDS.items()]
     return tuple(map(Window, sizes, *entries, counts))
+
+
+def _all_sizes(source: TensorDesc, sizes: tuple[int, ...], spatial: int) -> tuple[int, ...]:
+    """All sizes of a tensor, from all or only the `spatial` last ones; N and C are those of `source`."""
+    return (*source.sizes[:2], *sizes) if len(sizes) <= spatial else sizes
+
+
+def _per_channel(source: TensorDesc) -> tuple[int, ...]:
+    """The sizes of a tensor with an element for each channel."""
+    return tuple([size if axis == 1 else 1 for axis, size in enumerate(source.sizes)])
 
 
 class WindowedOperatorDesc(OperatorDesc):
@@ -64,8 +74,8 @@ class WindowedOperatorDesc(OperatorDesc):
         self._check_windows()
 
     @classmethod
-    def _window(cls, spatial: int, window: Mapping[str, Any]) -> dict[str, Any]:
-        """The window's fields and further ones, with defaults for those that `window` lacks.
+    def _window_fields(cls, spatial: int, window: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a window, and the others of a pooling, with defaults for those that `window` lacks.
 
         Raises:
             DescriptorError: the value of a field is not a sequence of integers, or an entry is out of range.
@@ -85,10 +95,10 @@ class WindowedOperatorDesc(OperatorDesc):
         return values
 
     @classmethod
-    def _window_counts(cls, pooled: TensorDesc, window: Mapping[str, Any], counts: Any) -> tuple[int, ...]:
-        """The sizes of the tensor with one element per window.
+    def _window_sizes(cls, pooled: TensorDesc, window: Mapping[str, Any], counts: Any) -> tuple[int, ...]:
+        """All sizes of the tensor with one element per window.
 
-        `counts` are all sizes, or the spatial ones; None: as many windows as fit.
+        `counts`: all of them, or the spatial ones; None: as many windows as fit.
 
         Raises:
             DescriptorError: `counts` are not valid sizes.
@@ -102,7 +112,7 @@ class WindowedOperatorDesc(OperatorDesc):
                 sizes = (1,) * len(sizes)
         else:
             sizes = unsigned_array(cls.__name__, f"{cls.windows_field}.sizes", counts, 1)
-        return (*pooled.sizes[:2], *sizes) if len(sizes) <= spatial else sizes
+        return _all_sizes(pooled, sizes, spatial)
 
     def _check_windows(self) -> None:
         # Inputs first: an output has the type of an input.
@@ -128,6 +138,11 @@ class WindowedOperatorDesc(OperatorDesc):
             raise self._error(
                 f"{self.windows_field}.sizes", f"{windows.sizes} has another rank than the input {pooled.sizes}"
             )
+        self._check_counts(pooled, windows)
+
+    def _check_counts(self, pooled: TensorDesc, windows: TensorDesc) -> None:
+        """Raises unless the tensor `windows` has an element for each window over `pooled`."""
+        spatial = pooled.rank - 2
         counts = tuple(map(self._count, range(spatial), self.windows))
         if self._exceeds(pooled, (*pooled.sizes[:2], *counts)):
             elements = math.prod((*pooled.sizes[:2], *counts))
@@ -156,7 +171,8 @@ class WindowedOperatorDesc(OperatorDesc):
         padded, extent = window.padded, window.extent
         if padded > MAX_ELEMENTS:
             field = "start_padding" if window.start_padding > window.end_padding else "end_padding"
-            text = f"{getattr(window, field)} pads to {padded}; at most {MAX_ELEMENTS} are allowed"
+            value = getattr(window, field)
+            text = f"{value} is too large: the padded input has {padded} places; at most {MAX_ELEMENTS} are allowed"
             raise self._error(f"{field}[{i}]", text)
         if extent > padded:
             what = f"{window.window_size} with dilation {window.dilation}"
@@ -209,8 +225,8 @@ class PoolingOperatorDesc(WindowedOperatorDesc):
         source = TensorDesc.of(input_tensor)
         if indices_data_type is not None and "output_indices_tensor" not in cls.output_fields:
             window["indices_data_type"] = indices_data_type
-        fields = {"input_tensor": source, **cls._window(source.rank - 2, {"window_size": window_size, **window})}
-        sizes = cls._window_counts(source, fields, output_sizes)
+        fields = {"input_tensor": source, **cls._window_fields(source.rank - 2, {"window_size": window_size, **window})}
+        sizes = cls._window_sizes(source, fields, output_sizes)
         if indices_data_type is not None:
             fields["output_indices_tensor"] = cls._packed_indices(source, sizes, indices_data_type)
         elif "output_indices_tensor" in cls.output_fields:
@@ -461,7 +477,7 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
         [[[[13, 18], [28, 33]]]]
     """
 
-    types: ClassVar[TypeTable] = {  # 6_2
+    types: ClassVar[TypeTable] = {  # feature level 6_2
         "input_tensor": QUANTIZED_TYPES,
         "input_scale_tensor": (DataType.FLOAT32,),
         "input_zero_point_tensor": QUANTIZED_TYPES,
@@ -518,13 +534,13 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
             TypeError: an argument for a field that the descriptor lacks.
         """
         source = TensorDesc.of(input_tensor)
-        fields = cls._window(max(source.rank - 2, 0), {"window_size": window_size, **window})
+        fields = cls._window_fields(max(source.rank - 2, 0), {"window_size": window_size, **window})
         field = f"{cls.__name__}.output_tensor.data_type"
         data_type = source.data_type if output_data_type is None else output_data_type
         data_type = DataType.of(data_type, field, cls.types["output_tensor"], of_input=False)
-        sizes = cls._window_counts(source, fields, output_sizes)
+        sizes = cls._window_sizes(source, fields, output_sizes)
         target = cls._packed("output_tensor", source, sizes, data_type)
-        packed = tuple([size if axis == 1 else 1 for axis, size in enumerate(source.sizes)]) if per_channel else (1,)
+        packed = _per_channel(source) if per_channel else (1,)
         sides = {
             "input": (source, input_scale_tensor, input_zero_point_tensor),
             "output": (target, output_scale_tensor, output_zero_point_tensor),
@@ -564,8 +580,7 @@ class QuantizedLinearAveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingO
 
     def _check_quantization(self, field: str) -> TensorDesc:
         """The tensor of a scale or a zero point. Raises unless it has one element, or one for each channel."""
-        tensor, source = self._check_tensor(field), self.input_tensor.sizes
-        per_channel = tuple([size if axis == 1 else 1 for axis, size in enumerate(source)])
+        tensor, per_channel = self._check_tensor(field), _per_channel(self.input_tensor)
         if tensor.rank > 5 or (tensor.element_count > 1 and tensor.sizes != per_channel):
             text = f"{tensor.sizes} is wrong; allowed are one element of rank 1 to 5, and {per_channel}"
             raise self._error(f"{field}.sizes", text)
@@ -686,7 +701,8 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
         [[[[0.25, 0.75, 0.5], [1.0, 2.5, 1.5], [0.75, 1.75, 1.0]]]]
     """
 
-    types: ClassVar[TypeTable] = {"input_gradient_tensor": _FLOATS, "output_gradient_tensor": _FLOATS}  # 3_0
+    # Feature level 3_0.
+    types: ClassVar[TypeTable] = {"input_gradient_tensor": _FLOATS, "output_gradient_tensor": _FLOATS}
     output_fields: ClassVar[tuple[str, ...]] = ("output_gradient_tensor",)
     pooled_field: ClassVar[str] = "output_gradient_tensor"
     windows_field: ClassVar[str] = "input_gradient_tensor"
@@ -715,10 +731,9 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
         """
         source = TensorDesc.of(input_gradient_tensor)
         spatial = max(source.rank - 2, 0)
-        fields = cls._window(spatial, {"window_size": window_size, **window})
+        fields = cls._window_fields(spatial, {"window_size": window_size, **window})
         sizes = unsigned_array(cls.__name__, "output_gradient_tensor.sizes", output_sizes, 1)
-        sizes = (*source.sizes[:2], *sizes) if len(sizes) <= spatial else sizes
-        target = cls._packed("output_gradient_tensor", source, sizes)
+        target = cls._packed("output_gradient_tensor", source, _all_sizes(source, sizes, spatial))
         return cls(input_gradient_tensor=source, output_gradient_tensor=target, **fields)
 
 
@@ -764,7 +779,7 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
         [[[[0.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 4.0, 5.0]]]]
     """
 
-    types: ClassVar[TypeTable] = {  # 4_0
+    types: ClassVar[TypeTable] = {  # feature level 4_0
         "input_tensor": _FLOATS,
         "input_gradient_tensor": _FLOATS,
         "output_gradient_tensor": _FLOATS,
@@ -816,9 +831,9 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
             TypeError: an argument for a field that the descriptor lacks.
         """
         source = TensorDesc.of(input_tensor)
-        fields = cls._window(max(source.rank - 2, 0), {"window_size": window_size, **window})
+        fields = cls._window_fields(max(source.rank - 2, 0), {"window_size": window_size, **window})
         if input_gradient_tensor is None:
-            gradient = TensorDesc(source.data_type, cls._window_counts(source, fields, output_sizes))
+            gradient = TensorDesc(source.data_type, cls._window_sizes(source, fields, output_sizes))
         else:
             gradient = TensorDesc.of(input_gradient_tensor)
         field = "indices_tensor"
@@ -870,7 +885,7 @@ class MaxUnpoolingOperatorDesc(OperatorDesc):
         [[[[0.0, 0.0, 8.0], [0.0, 0.0, 4.0]]]]
     """
 
-    types: ClassVar[TypeTable] = {  # 5_0
+    types: ClassVar[TypeTable] = {  # feature level 5_0
         "input_tensor": SELECTED_TYPES,
         "indices_tensor": MAX_POOLING_TYPES["output_indices_tensor"],
         "output_tensor": SELECTED_TYPES,
@@ -902,7 +917,7 @@ class MaxUnpoolingOperatorDesc(OperatorDesc):
         """
         source = TensorDesc.of(input_tensor)
         sizes = unsigned_array(cls.__name__, "output_tensor.sizes", output_sizes, 1)
-        sizes = (*source.sizes[:2], *sizes) if len(sizes) <= 2 else sizes
+        sizes = _all_sizes(source, sizes, 2)
         if indices_tensor is None:
             field = "indices_tensor"
             name = f"{cls.__name__}.{field}.data_type"

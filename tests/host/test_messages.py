@@ -148,7 +148,7 @@ ALONE = {
         ("dilations", [1], LIST),
         ("strides", [(1,)], "1 entries ... 2"),
         ("window_size[0]", [(6, 2)], "dilation 1 ... 6 ... 5"),
-        ("start_padding[0]", [(2**32 - 5, 0)], "4294967296 ... at most 4294967295"),
+        ("start_padding[0]", [(2**32 - 5, 0)], "the padded input has 4294967296 places; at most 4294967295"),
         ("end_padding[0]", [(2**32 - 1, 0)], "4294967300 ... at most 4294967295"),
     ],
     MaxPooling2OperatorDesc.of: [("window_size", [None], LIST)],
