@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.limits import Limits, segment_sizes
@@ -28,6 +29,11 @@ class NumberKind(enum.IntEnum):
     UINT = 0
     INT = 1
     FLOAT = 2
+
+    @classmethod
+    def of(cls, data_type: DataType) -> NumberKind:
+        """The kind of a type's elements."""
+        return cls[data_type.name.rstrip("0123456789")]
 
 
 class Values(Mapping[str, int | tuple[int, ...]]):

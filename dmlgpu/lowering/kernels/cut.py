@@ -379,16 +379,6 @@ class PartKernel(Kernel):
         most = max(limits.partial_bytes, self.source.size_in_bytes // WORKSPACE_SHARE)
         return min(most, limits.segment_bytes) // (4 * self.partial_words)
 
-    @cached_property
-    def vector_size(self) -> int:
-        """Elements of a vector of 16 bytes (kernel.glsl)."""
-        return 128 // self.source.data_type.bits
-
-    @cached_property
-    def per_word(self) -> int:
-        """Elements of a word; an element of 64 bits is two words."""
-        return max(1, 32 // self.source.data_type.bits)
-
     @property
     def partial_words(self) -> int:
         """Words of a partial result."""

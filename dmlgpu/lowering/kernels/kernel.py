@@ -63,6 +63,16 @@ class Kernel(ABC):
     def source(self) -> TensorDesc:
         return self.problem.source
 
+    @cached_property
+    def vector_size(self) -> int:
+        """Elements of a vector of 16 bytes (kernel.glsl)."""
+        return 128 // self.source.data_type.bits
+
+    @cached_property
+    def per_word(self) -> int:
+        """Elements of a word; an element of 64 bits is two words."""
+        return max(1, 32 // self.source.data_type.bits)
+
     def source_binding(self, segment: int) -> Binding:
         source = self.problem.sources[0]
         return Binding(source.role, source.number, segment, "source_base", source.tensor.data_type.bits)
@@ -83,7 +93,7 @@ def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTenso
     index_bits = [output.tensor.data_type.bits for output in outputs if output.result is Result.INDEX]
     return {
         "group_size": limits.group_size,
-        "number_kind": NumberKind[problem.source.data_type.name.rstrip("0123456789")],
+        "number_kind": NumberKind.of(problem.source.data_type),
         "item_stride": limits.item_stride,
         "index_words": max(index_bits, default=0) // 32,
         "values": any(output.result is not Result.INDEX for output in outputs),

@@ -255,7 +255,7 @@ class PoolSeparable(Kernel):
     @property
     def columns(self) -> int:
         """Columns that an invocation computes along height or depth: COLUMNS of the shader."""
-        return max(1, 32 // self.source.data_type.bits) if self._loads_words else 4 // self.words
+        return self.per_word if self._loads_words else 4 // self.words
 
     @property
     def _is_unrolled(self) -> bool:
@@ -588,7 +588,6 @@ class PoolSeparable(Kernel):
         # The state of a sum is a vector, and SwiftShader compiles several roots for minutes.
         side_by_side = self.selects and one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
         group = (4 if side_by_side else 1) if one_pass.axis == 2 else self.columns
-        per_word = max(1, 32 // self.source.data_type.bits)
         return constants_of(
             self.problem,
             self.limits,
@@ -603,7 +602,7 @@ class PoolSeparable(Kernel):
             side_by_side=side_by_side,
             whole=width % group == 0,
             unrolled=min(one_pass.tile, self._unrolled(one_pass)),
-            shared_words=to_outputs and (group % per_word != 0 or width % per_word != 0),
+            shared_words=to_outputs and (group % self.per_word != 0 or width % self.per_word != 0),
             **self._sum_constants(one_pass),
         )
 

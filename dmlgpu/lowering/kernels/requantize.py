@@ -100,7 +100,7 @@ class Requantize(Kernel):
             self.problem,
             self.limits,
             self.problem.outputs,
-            output_kind=NumberKind[output.tensor.data_type.name.rstrip("8")],
+            output_kind=NumberKind.of(output.tensor.data_type),
             whole=whole,
             counts_padding=windows.include_padding and not whole,
             dilated=any(window.dilation > 1 for window in windows.along),

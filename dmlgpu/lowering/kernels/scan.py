@@ -161,7 +161,7 @@ class Scan(Kernel):
                 continue
             most = self._most_elements(box)
             step = even_part(len(box.element), most)
-            step += -step % self._vector if step + self._vector <= most else 0
+            step += -step % self.vector_size if step + self.vector_size <= most else 0
             begins = range(0, len(box.element), step)
             for begin in reversed(begins) if descends else begins:
                 yield box._replace(element=box.element[begin : begin + step])
@@ -186,22 +186,17 @@ class Scan(Kernel):
 
     # Blocks
 
-    @property
-    def _vector(self) -> int:
-        """Elements of a vector of 16 bytes."""
-        return 128 // self.source.data_type.bits
-
     def _layout(self, box: _Box) -> _Layout:
         """How a box is scanned: vectors begin at multiples of 16 bytes."""
-        rows, columns = _Layout("scan_rows", step=self._vector), _Layout("scan_columns", lines=self._vector)
+        rows, columns = _Layout("scan_rows", step=self.vector_size), _Layout("scan_columns", lines=self.vector_size)
         if self.limits.cooperating:
-            threads = min(self.limits.most_threads, power_of_2(2 * len(box.element) // self._vector - 1))
-            rows = _Layout("scan_rows_cooperating", 1, threads * self._vector, threads)
+            threads = min(self.limits.most_threads, power_of_2(2 * len(box.element) // self.vector_size - 1))
+            rows = _Layout("scan_rows_cooperating", 1, threads * self.vector_size, threads)
         for layout, along in (rows, _ELEMENT), (columns, _INNER):
             steps = [len(box[along]), *(self._address(box, dims) for dims, _ in self._tensors)]
             steps += [dims[i].stride for dims, _ in self._tensors for i in range(3) if i != along and len(box[i]) > 1]
             contiguous = all(dims[along].stride == 1 for dims, _ in self._tensors)
-            if contiguous and not any(step % self._vector for step in steps):
+            if contiguous and not any(step % self.vector_size for step in steps):
                 return layout
         return _Layout("scan")
 
