@@ -85,13 +85,12 @@ class Window(NamedTuple):
 
     @property
     def cut(self) -> Self:
-        """For a window larger than all places: one window over these places."""
+        """One window over all places, for a window that is larger."""
         return self._replace(window_size=(self.padded - 1) // self.dilation + 1, stride=self.dilation)
 
     def first_empty(self, count: int) -> int | None:
         """The first of `count` windows that has only padding; None if there is none (decision 6)."""
-        # Windows that begin in the start padding: the first place of window o that is not negative is
-        # `begin % dilation`.
+        # The first place from 0 on of a window that begins in the start padding is `begin % dilation`.
         leading = min(count, self.first_from(0))
         for first in range(0, leading, 1 << 20):
             windows = np.arange(first, min(leading, first + (1 << 20)), dtype=np.int64)
@@ -99,7 +98,7 @@ class Window(NamedTuple):
             empty = (begin % self.dilation >= self.size) | (begin + self.reach < 0)
             if empty.any():
                 return first + int(empty.argmax())
-        # The others have elements unless they begin after the last one.
+        # The other windows have elements unless they begin after the last one.
         trailing = self.first_from(self.size)
         return trailing if max(trailing, leading) < count else None
 

@@ -120,8 +120,8 @@ class Limits:
         """The limits of a plan whose dispatches load `elements` elements.
 
         On a CPU, which has no watchdog, a plan of _WIDER_FROM dispatches or more has _WIDER times the workgroups, so
-        that loops stay short. From 2/_LONGER_FROM of `dispatch_count` on, dispatches also have 2 to _LONGER times the
-        elements.
+        that loops stay short. A plan of 2/_LONGER_FROM of `dispatch_count` or more also has 2 to _LONGER times the
+        elements per dispatch.
         """
         dispatches = elements // self.dispatch_elements
         if self.cooperating or dispatches < _WIDER_FROM:

@@ -25,7 +25,7 @@ from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 _LONGEST = 1 << 10
 # The same for bins with one more digit.
 _LONGEST_WIDE = 1 << 17
-# Maximum of columns per piece of a window, and of rows of a window from which no rows are subtracted.
+# Maximum of columns per piece of a window, and of rows of a window that are all added anew (`subtracts`).
 _PIECE, _HIGH = 32, 16
 
 
