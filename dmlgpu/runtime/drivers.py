@@ -313,7 +313,7 @@ def _lack(vk: Any, handle: Any) -> str:
     properties2 = vk.VkPhysicalDeviceProperties2(pNext=driver)
     vk.vkGetPhysicalDeviceProperties2(handle, properties2)
     # MoltenVK before 1.3 ignores specialization constants that are sizes of arrays. Version 1.2.11 is 10211.
-    needs["MoltenVK 1.3"] = driver.driverID != vk.VK_DRIVER_ID_MOLTENVK or properties.driverVersion >= 10300
+    needs["MoltenVK 1.3"] = driver.driverID != vk.VK_DRIVER_ID_MOLTENVK or properties2.properties.driverVersion >= 10300
     lacking = [need for need, is_met in needs.items() if not is_met]
     return f"{properties.deviceName} lacks {', '.join(lacking)}" if lacking else ""
 
