@@ -280,9 +280,8 @@ class TopK(Kernel):
         }
         bindings = self.source_binding(chunk.segment), self._bound(push, "target_base", written, is_written=True)
         steps = domain.outer.stride, domain.inner.stride, domain.element.size, chunk.begin
-        contiguous, vector = domain.element.stride == 1, 128 // source.tensor.data_type.bits
-        fits = vector <= _ROW and not self._in_turns
-        aligned = contiguous and fits and math.gcd(vector, *steps, chunk.end) == vector
+        contiguous, fits = domain.element.stride == 1, self.vector_size <= _ROW and not self._in_turns
+        aligned = contiguous and fits and math.gcd(self.vector_size, *steps, chunk.end) == self.vector_size
         constants = {"contiguous": contiguous, "aligned": aligned}
         variant = "top_k_sort" if self._list == _SHORT else "top_k_sort_long"
         yield from self._items(variant, len(lines) * one.lists.count, one.loads, lines, push, constants, bindings)
