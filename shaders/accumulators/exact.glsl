@@ -87,8 +87,8 @@ uint special_of(Bits bits)
     return exponent_of(bits) == SPECIAL ? special : none;
 }
 
-// The digits of this mantissa, or of its square, shifted by 1 or 2 places for each of `steps`: up to
-// RANGE, for float16 up to 30.
+// The digits of this mantissa, or of its square, shifted by 1 or 2 places for each of `steps`: up to RANGE, for float16
+// up to 30.
 uint[DIGITS] shifted_left(int number, uint steps)
 {
 #ifdef SQUARES
