@@ -30,7 +30,8 @@ layout(set = 0, binding = 2) writeonly buffer IndexVectors { uvec4 index_vectors
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 layout(set = 0, binding = 3) writeonly buffer ValueVectors { uvec4 value_vectors[]; };
 
-// Whether accumulate_window() joins all elements of a window in a row of the ring to one operand.
+// Whether a state of the ring combines the elements of one input row, at most 8, which accumulate_window() adds as one
+// operand.
 const bool SINGLE = WINDOW_DEPTH * HELD_ROWS == 1 && WINDOW_WIDTH <= 8;
 #ifndef HAS_PAIRWISE_ADD
 #define combine_one combine
@@ -42,8 +43,8 @@ State ring[RING_ROWS * TILE_WIDTH];  // row by row
 State states[TILE_WIDTH];            // of a row of outputs
 Operand operands[SPAN];              // of an input row
 
-// The first of `at`, `at` + `dilation`, ... that is not in the padding before the input, where it is negative (wrapped
-// around).
+// The first of `at`, `at` + `dilation`, ... that is not in the padding before the input. Coordinates in that padding are
+// negative: they wrap around to large numbers.
 uint first_inside(uint at, uint padding, uint dilation)
 {
     uint steps = at + padding < padding ? (0 - at - 1) / dilation + 1 : 0;
@@ -60,8 +61,8 @@ void begin_tile(uint left)
         first_columns[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
 }
 
-// Moves the ring up, and empties its last row, for elements of row (z, y) and of later ones. empty_from() expects
-// an element: without any, the row stays neutral.
+// Moves the rows of the ring up, and resets the last one, for elements of row (z, y) and of later rows. Below the input
+// there are none: the states are then identity(), because empty_from() needs the index of an element.
 void begin_ring_row(uint plane, uint z, uint y)
 {
     uint index = row_index(plane, z, y);
@@ -76,7 +77,7 @@ void begin_ring_row(uint plane, uint z, uint y)
 
 // Accumulates a window's elements of a span, from element `first` on. `index` is the index of element 0.
 #ifdef HAS_PAIRWISE_ADD
-// Four sums of each eight elements, then the sum of all four: no element goes through more than 3 additions before
+// Adds eight elements in pairs to four sums, then the four sums: no element goes through more than 3 additions before
 // accumulate().
 void accumulate_window(inout State state, uint first, uint index)
 {
@@ -139,11 +140,11 @@ void load_rows(uint plane, uint front, uint first_z, uint top, uint left)
 }
 
 // Combines two rows of the ring; `b` is the later one.
-State of_rows(State a, State b)
+State combine_rows(State a, State b)
 {
 #ifdef HAS_INDEX
-    // Uses no index of a state, so that registers hold none: a row without elements has no index. Without depths, all
-    // elements of `b` come after those of `a`.
+    // If no indices are written and windows have one depth, all elements of `b` come after those of `a`. appended() then
+    // compares no indices, so the compiler keeps none in registers.
     if (INDEX_WORDS == 0 && WINDOW_DEPTH == 1)
         return appended(a, b);
 #endif
@@ -157,7 +158,7 @@ void combine_columns()
         states[k] = ring[k];
         [[unroll]] for (uint h = HELD_ROWS; h < WINDOW_HEIGHT; ++h) {
             State row = ring[h * DILATION_HEIGHT * TILE_WIDTH + k];
-            states[k] = of_rows(states[k], row);
+            states[k] = combine_rows(states[k], row);
         }
     }
 }
@@ -181,7 +182,7 @@ void store_indices(uint number, uint left_in_row)
     uint words[4];
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         uint at = number + k + indices_base, i = k * INDEX_WORDS % 4;
-        words[i | 1u] = 0;  // the high word of 64 bits; else the next index replaces it
+        words[i | 1u] = 0;  // the high word of an index of 64 bits; the next index of 32 bits replaces it
         words[i] = index_of(states[k]);
         if (k < left_in_row) {
             if (!WHOLE_VECTORS)

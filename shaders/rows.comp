@@ -1,11 +1,13 @@
 #version 430
 // Reductions where the elements of an output are contiguous in memory, and fill at least a vector of 16 bytes: they are
-// loaded in vectors. An invocation reduces an output, or one split of its elements. rows_cooperating.comp is for GPUs.
+// loaded in vectors. An invocation reduces an output, or one split of its elements. For CPU drivers; GPUs run
+// rows_cooperating.comp.
 
 #include "core/rows.glsl"
 
-layout(constant_id = 12) const bool SHORT = false;  // rows are so short that state_of_elements() is faster
-layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // accumulate_aligned_vectors() is faster
+layout(constant_id = 12) const bool SHORT = false;  // rows are too short for state_of_extremes() to be faster
+// Whether accumulate_aligned_vectors() is faster than accumulate_vectors().
+layout(constant_id = 13) const bool ALIGNED_INSIDE = false;
 
 // Accumulates a row in vectors. All but the first and the last begin at multiples of 16 bytes. Vectors may overlap, and
 // their common elements are accumulated twice. Not for a sum of floats: its order must not depend on where a row
@@ -22,8 +24,10 @@ void accumulate_aligned_vectors(inout State state, Row row)
     accumulate_vector(state, load_vector(begin + row.last), 0, row.first + row.last);
 }
 
-// The last vector may have elements of the vector before. If these must be skipped, it is loaded after the loop.
-// SwiftShader unrolls no loop of one iteration, so the loop of rows_cooperating.comp would take a quarter more time.
+// Accumulates a row in vectors. The last vector may overlap the vector before: with REPEATABLE (accumulator.glsl) their
+// common elements are accumulated twice, otherwise the last vector is loaded after the loop, and they are skipped.
+// A loop over several loads, as in rows_cooperating.comp, would take a quarter more time on SwiftShader, which does not
+// unroll it.
 void accumulate_vectors(inout State state, Row row)
 {
     uint size = row.end - row.begin, loop_end = REPEATABLE ? size : size / VECTOR_SIZE * VECTOR_SIZE, next = 0;

@@ -1,17 +1,17 @@
 #version 430
 #extension GL_ARB_enhanced_layouts : require
 #extension GL_KHR_memory_scope_semantics : require
-// Writes each element to its output if scatter_mark.comp marked the output with the element's number, the third step of
-// core/scattered.glsl. WRITE selects other steps. An item is four elements of the source.
+// The third step of core/scattered.glsl: writes each element to its output, if the output's mark is the element's
+// number. WRITE selects one of the other steps that write. An item is four elements of the source.
 
-// Address + base is the offset in the buffer, in elements.
+// An address in a tensor plus the tensor's base is the offset in its buffer, in elements.
 layout(push_constant) uniform Push {
     uint first_output;   // the outputs of this dispatch: the first, and how many
     uint output_count;
     uint size[4];        // of source and indices
     uint first_element;  // the elements of this dispatch: the first, a multiple of 4, and how many
     uint element_count;
-    uint last_base;
+    uint last_base;      // of the marks, `last` in core/scattered.glsl
     uint indices_stride[4];
     uint indices_first;  // the bound segment of the indices: its first element, and the size of a full segment
     uint indices_count;
@@ -32,14 +32,17 @@ layout(push_constant) uniform Push {
 #include "core/scattered.glsl"
 
 layout(constant_id = 11) const uint WRITE = 0;  // which elements are written: Write of kernels/scatter.py
-layout(constant_id = 12) const uint LATE = 0;  // the highest bit; 0 if numbers need it: then all are written again
-layout(constant_id = 13) const bool CHECKED = false;  // do nothing unless `again` is set
+// The bit of a mark that a later element than the marked one sets: the highest, or 0 if numbers of elements need it. If
+// it is 0, AGAIN writes every marked element once more.
+layout(constant_id = 12) const uint LATE = 0;
+layout(constant_id = 13) const bool CHECKED = false;  // do nothing unless the word `again` (scattered.glsl) is set
 
+// The other steps that scattered.glsl lists.
 const bool AGAIN = WRITE == 1, ALL = WRITE == 2, COMPARES = WRITE == 3;
 
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 
-// As those of scattered.glsl.
+// The push constants that every element needs, each read once (kernel.glsl).
 uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
 uint values_first = push.values_first, values_count = push.values_count, values_base = push.values_base;
 uint last_base = push.last_base;
@@ -47,8 +50,8 @@ uvec4 source_stride = all_of(push.source_stride), values_stride = all_of(push.va
 uvec4 output_size = uvec4(size.xy, push.plane[0], push.plane[1]);
 
 // Writes an output. Other invocations may write its neighbours in the word at the same time. Except with ALL, no two
-// write the same output: the stores are atomic because llvmpipe is faster at these (2x2 on Mesa 22.3: 14.5 ms, not
-// 18.4).
+// write the same output: the stores are atomic because llvmpipe is faster at these (windows of 2x2 on Mesa 22.3: 14.5
+// ms, not 18.4).
 void write(uint at, Bits bits)
 {
 #if BITS == 64
@@ -59,7 +62,7 @@ void write(uint at, Bits bits)
 #else
     if (AGAIN || CHECKED)
         STORE_ELEMENT(values, at, bits)
-    else  // it was cleared
+    else  // scatter_clear.comp has set all bits of the output to 0
         atomicOr(values[at / ELEMENTS_PER_WORD], bits << at % ELEMENTS_PER_WORD * BITS);
 #endif
 }

@@ -15,7 +15,7 @@ layout(constant_id = 9) const bool LAST = false;  // choose the last of equal el
 // `?:` chooses between variables, so that glslang emits a select and no branch: SwiftShader keeps every branch, even on
 // a constant, and takes minutes to compile hundreds.
 //
-// integer_key() is the key of an integer, and the integer of a key; radix_key() is the key of any element.
+// integer_key() maps an integer to its key, and the key back to the integer; radix_key() maps any element to its key.
 Bits integer_key(Bits number)
 {
     Bits changed = number ^ TOP_BIT, key = NUMBER_KIND == INT ? changed : number, reversed = key ^ EVERY_BIT;
@@ -61,7 +61,7 @@ struct State {
     uint index;
 };
 
-// Lowest key, with matching bits, because LOAD_STATE recomputes the key from the bits.
+// The lowest key, and the bits of the element that has it, because LOAD_STATE recomputes the key from the bits.
 State empty_from(uint index)
 {
     Bits least = NUMBER_KIND == INT ? TOP_BIT : Bits(0), greatest = least ^ EVERY_BIT;
