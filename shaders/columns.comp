@@ -1,17 +1,19 @@
 #version 430
-// Reductions of columns by one invocation an item, for CPU drivers (core/columns.glsl). An item may be two to four
+// Reductions of columns, for CPU drivers: one invocation per item (core/columns.glsl). An item may be two to four
 // vectors wide, at most 16 columns: neighbouring invocations read neighbouring cache lines of 64 bytes, if elements
 // have 32 bits, and wait for their loads together.
 
 #include "core/columns.glsl"
 
-// Accumulates the elements of an item. Not accumulate_rows() of columns_cooperating.comp for one row: SwiftShader keeps
-// a loop of one iteration as a loop, and its vectors in memory.
+layout(constant_id = 14) const bool FEW_ELEMENTS = false;  // of an output: stores take a large part of the time
+
+// Accumulates the elements of an item. accumulate_rows() of columns_cooperating.comp for one row would do the same, but
+// SwiftShader keeps its loop of one iteration as a loop, and the vectors in memory.
 void accumulate_columns(Item item)
 {
     uint count = item.end - item.begin, at = item.address;
     for (uint offset = 0; offset < count; offset += OUTPUT_COLUMNS, at += OUTPUT_COLUMNS * step_size) {
-        // Elements of an output, and their columns, that the row before has, too.
+        // The last row may overlap the row before it: by `again` elements of an output, in `skipped` columns.
         uint again = OUTPUT_COLUMNS == 1 ? 0 : max(offset + OUTPUT_COLUMNS, count) - count, skipped = again * step_size;
         uvec4 vectors[ITEM_VECTORS];
         [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
@@ -24,15 +26,15 @@ void accumulate_columns(Item item)
 
 void write_columns(Item item)
 {
-    if (!TO_PARTIALS) {
+    if (FEW_ELEMENTS) {
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
             if (k >= item.overlap)
                 write_column(item, k, columns[k]);
         return;
     }
-    // Partials have more words. The last column is written first, so that `overlap` bounds the loop: drivers unroll
-    // loops between constants, and take seconds to compile so many stores. A copy, because shifting `columns` slows
-    // accumulate_columns() on llvmpipe (Mesa 22.3).
+    // The last column is written first, so that `overlap` bounds the loop: drivers unroll loops between constants, and
+    // take up to seconds to compile so many stores. A copy, because shifting `columns` slows accumulate_columns() on
+    // llvmpipe (Mesa 22.3).
     Column results[COLUMNS];
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
         results[k] = columns[k];

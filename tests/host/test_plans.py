@@ -347,6 +347,23 @@ def test_an_output_with_a_long_state_has_one_column(function, columns):
     assert constants(plan)["output_columns"] == columns
 
 
+@pytest.mark.parametrize(
+    ("function", "elements", "vectors", "few"),
+    [(F.SUM, 7, 4, True), (F.SUM, 8, 4, False), (F.LOG_SUM_EXP, 7, 2, True)],
+)
+def test_few_elements_are_stored_without_a_loop_and_long_states_have_half_the_columns(function, elements, vectors, few):
+    plan = lower(ReduceOperatorDesc.of(function, TensorDesc(FLOAT32, (elements, 64)), (0,)), CPU)
+    assert (constants(plan)["item_vectors"], constants(plan)["few_elements"]) == (vectors, few)
+
+
+def test_partials_of_few_elements_are_stored_in_a_loop():
+    """Unrolled, they would compile for seconds."""
+    limits = dataclasses.replace(CPU, segment_bytes=1024)
+    plan = lower(ReduceOperatorDesc.of(F.SUM, TensorDesc(FLOAT32, (7, 64)), (0,)), limits)
+    stores = [d.shader.constants["few_elements"] for d in plan.dispatches if d.shader.variant == "columns"]
+    assert set(stores) == {False}
+
+
 def test_a_short_range_with_many_partials_fits_its_memory():
     limits = Limits(1024, 7, 3, partial_bytes=1000, invocation_loads=50, dispatch_count=1 << 20)
     check(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (58, 12), [1], strides=(1, 60)), limits))

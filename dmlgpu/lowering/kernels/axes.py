@@ -20,8 +20,8 @@ from dmlgpu.lowering.problem import Axes, Result
 # A part of a row of outputs begins at a multiple of this, and has at least this many.
 _ROW_PART = 64
 # On a CPU driver the invocations of a SIMD vector read neighbouring splits, if there is one output. If these begin a
-# multiple of the first number of vectors (64 KiB) apart, they are longer by the second: ARGMAX of 2^24 elements then
-# takes 12 % less time.
+# multiple of _ALIASED vectors (64 KiB) apart, they get _APART vectors more: ARGMAX of 2^24 elements then takes 12 %
+# less time.
 _ALIASED, _APART = 4096, 64
 
 
@@ -291,13 +291,18 @@ class Rows(AxesKernel):
 _PACKED = 1 << 16
 # Maximum of columns per invocation: registers hold no more states.
 _COLUMNS = 16
-# Outputs have several columns if all have so many times `Limits.least_loads` elements, and so have the elements of an
-# output times 2 * vector_size: with fewer, partials cost more than they save (Mesa 25, 8 to 64 bits).
-_SEVERAL_COLUMNS = 32
-# Minimum of columns of an item: with four, SwiftShader is slower than by elements.
-_WIDE = 8
-# Maximum of words of the state of such a column: llvmpipe (Mesa 25) compiles larger ones for a second.
+# Maximum of words of a short state. Twice as many columns with longer ones take 1.0 to 1.2 times as long, and twice as
+# long at first (Mesa 22.3 and 25); several columns of an output would compile for a second (Mesa 25).
 _SHORT_STATE = 4
+# Outputs with fewer elements take 1.1 to 1.3 times as long if a loop stores the columns of an item. With more elements
+# it costs nothing, and compiles in a half to a quarter of the time (FLOAT16, Mesa 25: 0.1 s, not 0.4).
+_FEW_ELEMENTS = 8
+# Outputs have several columns if there are this many times `Limits.least_loads` elements, in 2 * vector_size outputs
+# alone if there are more. With fewer, partials cost more than they save (Mesa 25, 8 to 64 bits).
+_SEVERAL_COLUMNS = 32
+# Minimum of columns of an item if outputs have several: SwiftShader loads four columns more slowly than elements one by
+# one.
+_WIDE = 8
 # Maximum of threads per item, so that 4 or more neighbours load 64 bytes or more of a row.
 _COLUMN_THREADS = 16
 
@@ -338,7 +343,8 @@ class Columns(AxesKernel):
     @property
     def most_vectors(self) -> int:
         """Maximum of vectors of an item."""
-        return min(4, _COLUMNS // self.vector_size)
+        short = self.problem.accumulator.state_words(self.source.data_type) <= _SHORT_STATE
+        return max(1, min(4, (_COLUMNS if short else _COLUMNS // 2) // self.vector_size))
 
     @cached_property
     def output_columns(self) -> int:
@@ -416,9 +422,11 @@ class Columns(AxesKernel):
         variant = "columns"
         if self.limits.cooperating:
             variant, constants = "columns_cooperating", {**constants, "threads": self.threads}
-        return shader_of(variant, self.problem, {**constants, **self.reading})
+        return shader_of(variant, self.problem, {**constants, **self.inexact_constants(part)})
 
-    @property
-    def reading(self) -> dict[str, int]:
+    def inexact_constants(self, part: Part) -> dict[str, int]:
         """The constants that shaders of exact sums lack."""
-        return {"output_columns": self.output_columns}
+        constants: dict[str, int] = {"output_columns": self.output_columns}
+        if not self.limits.cooperating:
+            constants["few_elements"] = part.writes_outputs and self.element_count < _FEW_ELEMENTS
+        return constants

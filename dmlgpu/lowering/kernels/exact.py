@@ -73,8 +73,7 @@ class ExactColumns(Columns):
     def output_columns(self) -> int:
         return 1
 
-    @property
-    def reading(self) -> dict[str, int]:
+    def inexact_constants(self, part: Part) -> dict[str, int]:
         return {}
 
     @property
