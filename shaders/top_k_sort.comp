@@ -43,6 +43,8 @@ layout(push_constant) uniform Push {
 #include "core/entries.glsl"
 
 layout(constant_id = 11) const bool CONTIGUOUS = false;  // elements of a line follow each other
+// Whether groups have several elements, or are chosen. Otherwise the kernel compiles in half the time (Mesa 25).
+layout(constant_id = 13) const bool GROUPED = false;
 
 layout(set = 0, binding = 2) buffer Lists { uint lists[]; };
 
@@ -148,6 +150,8 @@ struct Step {
     uint chosen_place;  // of these entries, in words
     uint chosen_mask;   // entries of one of their lists, minus 1
 };
+bool chooses(Step step) { return GROUPED && step.chosen_count != 0; }
+uint shift_of(Step step) { return GROUPED ? step.group_shift : 0; }
 
 const uint LOADED = min(VECTOR_SIZE, 8);  // elements that are loaded of a vector
 
@@ -158,8 +162,8 @@ uint at[8];
 void find_row(Step step, uint place)
 {
     [[unroll]] for (uint i = 0; i < 8; ++i)
-        at[i] = (place << step.group_shift) + i;
-    if (step.chosen_count != 0) {
+        at[i] = (place << shift_of(step)) + i;
+    if (chooses(step)) {
         uint group_size = 1 << step.group_shift;
         uint entry = step.chosen_place + (place >> step.group_shift) * ENTRY_WORDS;
         // A loop, because SPIR-V that loads 8 of them takes long to compile.
@@ -180,8 +184,7 @@ void find_row(Step step, uint place)
 // to `at`, and entries of absent elements have any key.
 void load_row(Step step)
 {
-    bool chooses = step.chosen_count != 0;
-    uint row_end = chooses ? 8 : 8 << step.group_shift;
+    uint row_end = chooses(step) ? 8 : 8 << shift_of(step);
     [[unroll]] for (uint i = 8; i < 16; ++i) {
         keys[i] = LOWEST;
         indices[i] = 0;
@@ -194,7 +197,7 @@ void load_row(Step step)
             uint first = at[i] < element_count ? at[i] : 0;
             element[i] = at[i] + row < element_count ? at[i] + row : first;
         }
-        if (ALIGNED && !chooses) {
+        if (ALIGNED && !chooses(step)) {
             [[unroll]] for (uint i = 0; i < 8; i += VECTOR_SIZE) {
                 uvec4 vector = aligned_vector(address + element[i]);
                 [[unroll]] for (uint k = 0; k < LOADED; ++k)
@@ -248,7 +251,7 @@ void sort_places(Step step, uint begin, uint end)
 {
     last_key = LOWEST;
     last_index = NONE - 1;
-    if (step.chosen_count != 0 && step.group_shift != 0) {
+    if (chooses(step) && step.group_shift != 0) {
         uint last = step.chosen_place + (step.chosen_count - 1) * ENTRY_WORDS;
         set_entry(16, ELEMENT_OF_ENTRY(lists, last), lists[last]);
         last_key = keys[16];
@@ -300,7 +303,7 @@ void write_list(uint place, uint size)
 void main()
 {
     uint line_count = push.line_count, list_count = push.list_count, list_size = push.list_size;
-    uint target_base = push.target_base, chosen_base = push.chosen_base, step_count = push.step_count;
+    uint target_base = push.target_base, chosen_base = push.chosen_base, step_count = GROUPED ? push.step_count : 1;
     first_element = push.first_element;
     element_count = push.element_count;
     stride = CONTIGUOUS ? 1 : push.element_stride;
@@ -326,8 +329,8 @@ void main()
         Step step = Step(push.group_shift, push.chosen_count, chosen_place, push.chosen_size - 1);
         uint begin = list * push.item_size, end = begin + push.item_size;
         for (uint n = 0; n < step_count; ++n) {
-            uint groups = ((element_count - 1) >> step.group_shift) + 1;
-            end = min(end, step.chosen_count == 0 ? groups : step.chosen_count << step.group_shift);
+            uint groups = ((element_count - 1) >> shift_of(step)) + 1;
+            end = min(end, chooses(step) ? step.chosen_count << step.group_shift : groups);
             sort_places(step, begin, end);
             write_list(target_place, list_size);
             // The list chooses groups for the second step.

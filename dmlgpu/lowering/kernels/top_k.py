@@ -153,7 +153,11 @@ class TopK(Kernel):
 
     @property
     def _in_turns(self) -> bool:
-        """Whether few words are loaded at a time: on Mesa 25 first calls take half as long, later ones 1.2 times."""
+        """Whether top_k_sort.comp loads two elements at a time.
+
+        On Mesa 25 it then compiles in half the time, but later calls take 1.2 times as long. top_k_merge.comp does so
+        with elements of any type: later calls take 0.95 to 1.1 times as long.
+        """
         return self.limits.gathers and self.source.data_type.bits == 64 and self.lines.k > _SHORT
 
     @cached_property
@@ -239,11 +243,12 @@ class TopK(Kernel):
         kept, half = 0, 0
         for chunk in chunks:
             passes, lists = self._passes(chunk.end - chunk.begin), _Lists(1, 0)
+            grouped = any(one_pass.chosen or one_pass.then for one_pass in passes)
             for later, one_pass in zip(reversed(range(len(passes))), passes, strict=True):
                 # The last pass writes after the result so far.
                 read, written = (1 - half, half) if later % 2 == 0 else (half, 1 - half)
                 if one_pass.group:
-                    yield from self._sort(lines, chunk, one_pass, (read, kept), (written, kept))
+                    yield from self._sort(lines, chunk, one_pass, (read, kept), (written, kept), grouped)
                 else:
                     yield from self._merge(lines, lists, lists.size, one_pass.lists, (read, kept), (written, kept))
                 lists = one_pass.lists
@@ -255,7 +260,13 @@ class TopK(Kernel):
         yield from self._write(lines, kept, half)
 
     def _sort(
-        self, lines: range, chunk: _Chunk, one: _Pass, read: tuple[int, int], written: tuple[int, int]
+        self,
+        lines: range,
+        chunk: _Chunk,
+        one: _Pass,
+        read: tuple[int, int],
+        written: tuple[int, int],
+        grouped: bool,
     ) -> Iterator[tuple[Dispatch, int]]:
         domain, (source,) = self.lines, self.problem.sources
         push = {
@@ -282,7 +293,7 @@ class TopK(Kernel):
         steps = domain.outer.stride, domain.inner.stride, domain.element.size, chunk.begin
         contiguous, fits = domain.element.stride == 1, self.vector_size <= _ROW and not self._in_turns
         aligned = contiguous and fits and math.gcd(self.vector_size, *steps, chunk.end) == self.vector_size
-        constants = {"contiguous": contiguous, "aligned": aligned}
+        constants = {"contiguous": contiguous, "aligned": aligned, "grouped": grouped, "in_turns": self._in_turns}
         variant = "top_k_sort" if self._list == _SHORT else "top_k_sort_long"
         yield from self._items(variant, len(lines) * one.lists.count, one.loads, lines, push, constants, bindings)
 
@@ -304,7 +315,8 @@ class TopK(Kernel):
         items = len(lines) * merged.count * -(-merged.size // size)
         # The last term is a search.
         loads = size + _WAYS * _BLOCK + 4 * (_WAYS * lists.size).bit_length()
-        yield from self._items("top_k_merge", items, loads, lines, push, {}, bindings)
+        constants = {"in_turns": self.limits.gathers}
+        yield from self._items("top_k_merge", items, loads, lines, push, constants, bindings)
 
     def _write(self, lines: range, size: int, half: int) -> Iterator[tuple[Dispatch, int]]:
         """Writes the list of each line, for each pair of segments of both outputs that may contain it."""
@@ -316,7 +328,7 @@ class TopK(Kernel):
             for i, name in enumerate(["values", "indices"]):
                 push |= segment_push(name, pair[i].segment_size, begin // pair[i].segment_size)
                 bindings.append(self.output_binding(begin, i, f"{name}_base"))
-            yield from self._items("top_k_write", len(lines) * k, 1, lines, push, {}, tuple(bindings))
+            yield from self._items("top_k_write", len(lines) * k, 1, lines, push, {"in_turns": False}, tuple(bindings))
             begin = min((begin // output.segment_size + 1) * output.segment_size for output in pair)
 
     def _bound(self, push: dict[str, Any], base: str, place: tuple[int, int], *, is_written: bool = False) -> Binding:
@@ -342,7 +354,6 @@ class TopK(Kernel):
             self.limits,
             written,
             increasing=self.lines.increasing,
-            in_turns=self._in_turns,
             **constants,
         )
         shader = shader_of(variant, self.problem, all_constants, built_in=True)
