@@ -1,6 +1,6 @@
 #version 430
 // TOP_K, the first step: sorted lists of elements. An item sorts the first elements of groups, eight at a time, and
-// keeps the first LIST of them all. Each of eight neighbouring groups has every eighth element, so that rows of eight
+// keeps the first LIST of them all, or all if it has LIST elements. Each of eight neighbouring groups has every eighth element, so that rows of eight
 // elements are loaded:
 //
 //   line    [ row ][ row ][ row ][ row ] ... [ row ] ...     with 2 rows a group
@@ -122,7 +122,7 @@ void merge_list()
 }
 
 // Moves the indices of the first 8 entries of the list to entries 0 to 7, and those of all others forward.
-void move_row()
+void move_row(uint first)
 {
     [[unroll]] for (uint i = 0; i < 8; ++i)
         indices[i] = list_indices[i];
@@ -132,11 +132,20 @@ void move_row()
 
 #else
 
-// The list is entries 0 to 7.
-const uint LIST = 8;
+// The list is entries 0 to LIST - 1. With 16, an item has no more elements than that.
+layout(constant_id = 14) const bool SIXTEEN = false;
+const uint LIST = SIXTEEN ? 16 : 8;
 void clear_list() {}
 void merge_list() {}
-void move_row() {}
+
+// Moves the index of each entry of row `first` of the list to entries 0 to 7.
+void move_row(uint first)
+{
+    if (SIXTEEN && first != 0) {
+        [[unroll]] for (uint i = 0; i < 8; ++i)
+            indices[i] = indices[8 + i];
+    }
+}
 
 #endif
 
@@ -288,7 +297,7 @@ void write_list(uint place, uint size)
 {
     for (uint first = 0; first < size; first += 8) {
         // No dynamic index of an array: Mesa 22.3 takes 14 s to compile one.
-        move_row();
+        move_row(first);
         for (uint rank = first; rank < min(first + 8, size); ++rank) {
             uint index = indices[0], element = index == NONE ? 0 : index - first_element;
             [[unroll]] for (uint i = 0; i < 7; ++i)

@@ -9,6 +9,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu import ArgmaxOperatorDesc, AveragePoolingGradOperatorDesc, ReduceFunction, ReduceOperatorDesc, TensorDesc
+from dmlgpu.descriptors.top_k import TopK1OperatorDesc
 from dmlgpu.descriptors.window import Window
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.limits import Limits, segment_sizes
@@ -362,6 +363,29 @@ def test_partials_of_few_elements_are_stored_in_a_loop():
     plan = lower(ReduceOperatorDesc.of(F.SUM, TensorDesc(FLOAT32, (7, 64)), (0,)), limits)
     stores = [d.shader.constants["few_elements"] for d in plan.dispatches if d.shader.variant == "columns"]
     assert set(stores) == {False}
+
+
+@pytest.mark.parametrize(
+    ("limits", "data_type", "k", "sixteen"),
+    [
+        (CPU, FLOAT32, 8, False),
+        (CPU, FLOAT32, 65, None),
+        (CPU, INT64, 64, None),
+        (CPU, INT64, 65, True),
+        (GPU, FLOAT32, 16, False),
+        (GPU, FLOAT32, 17, True),
+    ],
+)
+def test_lists_of_top_k_have_8_16_or_64_entries(limits, data_type, k, sixteen):
+    shader = lower(TopK1OperatorDesc.of(TensorDesc(data_type, (9, 500)), k), limits).dispatches[0].shader
+    assert shader.variant == ("top_k_sort_long" if sixteen is None else "top_k_sort")
+    assert shader.constants.get("sixteen") == sixteen
+
+
+@pytest.mark.parametrize(("k", "grouped"), [(62, True), (65, False)])
+def test_lines_of_few_times_k_elements_are_sorted_without_groups(k, grouped):
+    plan = lower(TopK1OperatorDesc.of(TensorDesc(FLOAT32, (9, 1000)), k), CPU)
+    assert constants(plan)["grouped"] == grouped
 
 
 def test_a_short_range_with_many_partials_fits_its_memory():
