@@ -23,7 +23,8 @@ def header(device: Device, peers: Mapping[str, str], rounds: int, seconds: float
         **environment(device),
         **{f"peer {name}": text for name, text in peers.items()},
         "shader caches": f"off ({off})" if CACHES_OFF.items() <= os.environ.items() else "on",
-        "rounds": f"{rounds}, fewer of a run that exceeds {seconds:g} s; a sample is a call, or {SAMPLE * 1e3:g} ms",
+        "rounds": f"{rounds}, fewer for what takes longer than {seconds:g} s; a sample is one call, or the mean of "
+        f"those in {SAMPLE * 1e3:g} ms",
     }
 
 

@@ -30,8 +30,8 @@ class Table:
 # Maximum number of cases that a reason for dashes lists.
 _NAMED = 3
 _NOTE = (
-    "Times are medians. Columns of the copy and of libraries show the kernel's time divided by theirs, with `batch` "
-    "both in batches: below 1 the kernel is faster. docs/performance.md explains the columns."
+    "Times are medians. Columns of the copy and of libraries show the kernel's time divided by theirs: below 1 the "
+    "kernel is faster. In columns named `batch` both were timed in batches. docs/performance.md explains the columns."
 )
 
 

@@ -161,7 +161,7 @@ def section(operators: list[Operator]) -> str:
     if kind is ReduceOperatorDesc:
         values, errors = entries(parts(ReduceFunction)["Attributes"]), entries(parts(bound)["Functions"])
         rows = ((f"`{f.name}`", cell(values[f.name]), errors.get(f.name, "exact.")) for f in ReduceFunction)
-        blocks.append(table(("function", "value", "[bound](#bounds) for floats"), *rows))
+        blocks.append(table(("function", "value", "[bound, E and U](#bounds) for floats"), *rows))
     for same in dict.fromkeys(map(types, operators)):
         functions = (f"`{row.name.partition(' ')[2]}`" for row in operators if types(row) == same)
         blocks += [f"Types with {', '.join(functions)}:"] * (len(operators) > 1) + [table(*same)]

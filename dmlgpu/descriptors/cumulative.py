@@ -50,13 +50,13 @@ class CumulativeSummationOperatorDesc(CumulativeOperatorDesc):
 
     Integers wrap around. Floats are added in float32 with compensation, and each sum is rounded once. A sum beyond the
     range of its type is infinite; later sums may be finite again. The sum of only -0 is -0. With EXACT_SUMS each sum is
-    exact, rounded once, and a sum of zeros is +0.
+    exact before it is rounded, and a sum of zeros is +0.
 
     Decisions of docs/semantics.md: 7, 14, 26.
 
     Formula:
         output[i] = the sum of input[j] for all j <= i along the axis
-                    for all j >= i with DECREASING; without i itself with has_exclusive_sum
+                    DECREASING: for all j >= i; has_exclusive_sum: without j = i
 
     Args:
         input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or an integer of 32 or 64 bits.
@@ -111,14 +111,14 @@ class CumulativeSummationOperatorDesc(CumulativeOperatorDesc):
 class CumulativeProductOperatorDesc(CumulativeOperatorDesc):
     """The cumulative products along an axis (DML_CUMULATIVE_PRODUCT_OPERATOR_DESC).
 
-    Integers wrap around. Products of floats have a separate exponent, so a product may be infinite, and later products
-    finite.
+    Integers wrap around. The exponent of a product of floats is kept as an integer while elements are multiplied, so a
+    product beyond the range of its type is infinite, but later products may be finite again.
 
     Decisions of docs/semantics.md: 7, 14, 26.
 
     Formula:
         output[i] = the product of input[j] for all j <= i along the axis
-                    for all j >= i with DECREASING; without i itself with has_exclusive_product
+                    DECREASING: for all j >= i; has_exclusive_product: without j = i
 
     Args:
         input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or an integer of 32 or 64 bits.

@@ -685,8 +685,8 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
 
     Args:
         input_gradient_tensor: (N, C, H, W) or (N, C, D, H, W), with one element per window; FLOAT32 or FLOAT16.
-        output_gradient_tensor: the same type, N and C; the spatial sizes of the pooled tensor, whose number of windows
-            is as for `MaxPooling2OperatorDesc`.
+        output_gradient_tensor: the same type, N and C; the spatial sizes of the input of average pooling, which
+            determine the number of windows as for `MaxPooling2OperatorDesc`.
         strides, window_size, start_padding, end_padding: as for `MaxPooling2OperatorDesc`.
         include_padding: whether places in the padding count.
 

@@ -9,12 +9,13 @@ any rounding direction. The bounds follow from the shaders, line by line:
 - Some terms are added without compensation: sum.glsl adds those of a vector pairwise (each 32-bit term is in 2
   additions, each 16-bit term in 3), columns_cooperating.comp those of 4 rows (each in 3), and pool_small.comp those of
   a window's row (each in at most 3). Their error is at most 3 U times the sum of the terms' absolute values.
-- The results are added with compensation, so the error does not grow with the number of terms: the compensation adds U
-  times the same sum, over at most 2^20 vectors. A power adds U per multiplication.
+- The results are added with compensation, so the error does not grow with the number of terms: if an invocation adds
+  at most 2^20 vectors, as in all plans, the compensation adds U times the same sum. A power adds U per multiplication.
 - Quotients and roots of functions.glsl are right to the last bit but one. Exponentials, their sum under a logarithm,
   and logarithms have a relative error of 2^-22.
 - cumulative.glsl adds at most 2^20 terms, one after the other, with compensation. If a sum might overflow, the sum and
-  later terms are scaled: a small term then loses less than 2^-62, beside a sum above 2^125.
+  later terms are scaled down: each term then loses less than 2^-62, far less than the last bit of such a sum, which is
+  above 2^125.
 - product.glsl rounds once per factor, so its bound grows with the number of factors.
 
 In short, with U = 2^-23: E(m) = (4 + m) U sum(abs(terms)) + 2^-126 n is the error of a sum of n terms, each computed
@@ -90,7 +91,7 @@ class Terms:
 
 
 def terms_of(rows: Array) -> Terms:
-    """The `Terms` of the sums of rows."""
+    """The `Terms` of the sum of each row."""
     return Terms(rows.shape[-1], np.abs(rows).sum(-1), np.isfinite(rows).all(-1))
 
 
