@@ -30,11 +30,11 @@ from dmlgpu.descriptors.reduction import (
 from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import Array, as_array, check
 from dmlgpu.descriptors.top_k import TopK1OperatorDesc
-from dmlgpu.reference.cumulative import cumulative, exactly_accumulated
+from dmlgpu.reference.cumulative import cumulative, cumulative_with_exact_sums
 from dmlgpu.reference.pooling import (
     average_pooling,
     average_pooling_grad,
-    exactly_averaged,
+    average_pooling_with_exact_sums,
     lp_pooling,
     max_pooling,
     max_pooling_grad,
@@ -42,7 +42,7 @@ from dmlgpu.reference.pooling import (
     quantized_average_pooling,
     roi_pooling,
 )
-from dmlgpu.reference.reduction import arg, exact_sum, exactly_reduced, extremum, reduce, short_sum, top_k
+from dmlgpu.reference.reduction import arg, exact_sum, extremum, reduce, reduce_with_exact_sums, short_sum, top_k
 
 
 def reference(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = ExecutionFlags.NONE) -> tuple[Array, ...]:
@@ -71,11 +71,11 @@ def reference(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = Execut
     arrays = [x.astype(np.uint8) if x.dtype == np.bool_ else x for x in arrays]
     canonical = desc.canonical()
     if ExecutionFlags.EXACT_SUMS in flags and isinstance(desc, ReduceOperatorDesc):
-        return exactly_reduced(desc, *arrays)
+        return reduce_with_exact_sums(desc, *arrays)
     if ExecutionFlags.EXACT_SUMS in flags and isinstance(canonical, AveragePooling1OperatorDesc):
-        return exactly_averaged(canonical, *arrays)
+        return average_pooling_with_exact_sums(canonical, *arrays)
     if ExecutionFlags.EXACT_SUMS in flags and isinstance(canonical, CumulativeOperatorDesc):
-        return exactly_accumulated(canonical, *arrays)
+        return cumulative_with_exact_sums(canonical, *arrays)
     return _reference(canonical, *arrays)
 
 

@@ -95,8 +95,8 @@ def terms_of(rows: Array) -> Terms:
     return Terms(rows.shape[-1], np.abs(rows).sum(-1), np.isfinite(rows).all(-1))
 
 
-def summed(add: Callable[[Array], Array], terms: Array) -> Terms:
-    """The `Terms` of the sums of `terms` that `add` computes."""
+def terms_of_sums(add: Callable[[Array], Array], terms: Array) -> Terms:
+    """The `Terms` of each sum that `add` computes from an array of terms."""
     infinite = add((~np.isfinite(terms)).astype(np.float64))
     return Terms(add(np.ones(terms.shape)), add(np.abs(terms)), infinite == 0)
 

@@ -18,15 +18,15 @@ from dmlgpu.reference.reduction import units
 def cumulative(desc: CumulativeOperatorDesc, x: Array) -> tuple[Array, ...]:
     """The values: floats are computed in float64, integers wrap."""
     with np.errstate(all="ignore"):
-        return (_exact(desc, x).astype(x.dtype),)
+        return (_unrounded(desc, x).astype(x.dtype),)
 
 
-def exactly_accumulated(desc: CumulativeOperatorDesc, x: Array) -> tuple[Array, ...]:
+def cumulative_with_exact_sums(desc: CumulativeOperatorDesc, x: Array) -> tuple[Array, ...]:
     """As `cumulative`, but sums of floats are rounded once, from exact sums."""
     return (_along(desc, x, _exact_sums, 0),) if x.dtype.kind == "f" else cumulative(desc, x)
 
 
-def _exact(desc: CumulativeOperatorDesc, x: Array) -> Array:
+def _unrounded(desc: CumulativeOperatorDesc, x: Array) -> Array:
     """The values before they are rounded to the type of the output."""
     multiplies, is_float = isinstance(desc, CumulativeProductOperatorDesc), x.dtype.kind == "f"
     scan = np.multiply.accumulate if multiplies else np.add.accumulate
@@ -83,7 +83,7 @@ def _exact_sums(lines: Array) -> Array:
 
 
 @bounds_of.register
-def _of_cumulative(desc: CumulativeOperatorDesc) -> Bounds | None:
+def _cumulative_bounds(desc: CumulativeOperatorDesc) -> Bounds | None:
     """A sum of n floats has E(0), a product n U abs(value); integers are exact.
 
     The bound holds for all values within the range of their type, also after values beyond it.
@@ -92,7 +92,7 @@ def _of_cumulative(desc: CumulativeOperatorDesc) -> Bounds | None:
         return None
 
     def bounds(x: Array) -> tuple[Array, ...]:
-        value = _exact(desc, x)
+        value = _unrounded(desc, x)
         count = _along(desc, np.ones(x.shape), lambda lines: np.add.accumulate(lines, -1), 0)
         if isinstance(desc, CumulativeProductOperatorDesc):
             error = relative_error(value, count)

@@ -1,4 +1,7 @@
-"""The oracle of pooling over windows."""
+"""The oracle of pooling over windows.
+
+bounds.py explains E() and U, which the docstrings of bounds use.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from dmlgpu.descriptors.pooling import (
 )
 from dmlgpu.descriptors.roi_pooling import RoiPoolingOperatorDesc
 from dmlgpu.descriptors.tensor import Array, TensorDesc
-from dmlgpu.reference.bounds import Bounds, bounds_of, relative_error, rounded, sum_error, summed, through
+from dmlgpu.reference.bounds import Bounds, bounds_of, relative_error, rounded, sum_error, terms_of_sums, through
 from dmlgpu.reference.reduction import nearest, units
 
 
@@ -47,13 +50,14 @@ def max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
 def average_pooling(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
     """The averages, computed in float64."""
     with np.errstate(all="ignore"):
-        values = exact_average(desc, x).astype(desc.output_tensor.data_type.numpy)
+        values = unrounded_averages(desc, x).astype(desc.output_tensor.data_type.numpy)
     return (values,)
 
 
-def exactly_averaged(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
+def average_pooling_with_exact_sums(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
     """As `average_pooling`, but the values are rounded once, from exact sums."""
     finite = np.isfinite(x)
+    # Integers, in units of 2^-149.
     totals = sums(desc, units(np.where(finite, x, 0)))
     # Add only infinities and NaN: a sum of finite elements may overflow.
     specials = sums(desc, np.where(finite, 0, x).astype(np.float64))
@@ -66,7 +70,7 @@ def exactly_averaged(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array
     return (np.array(values, x.dtype).reshape(totals.shape),)
 
 
-def exact_average(desc: AveragePooling1OperatorDesc, x: Array) -> Array:
+def unrounded_averages(desc: AveragePooling1OperatorDesc, x: Array) -> Array:
     """The averages before they are rounded."""
     with np.errstate(all="ignore"):
         average: Array = sums(desc, x.astype(np.float64)) / counts(desc, x.shape)
@@ -74,12 +78,12 @@ def exact_average(desc: AveragePooling1OperatorDesc, x: Array) -> Array:
 
 
 @bounds_of.register
-def _of_average_pooling(desc: AveragePooling1OperatorDesc) -> Bounds:
+def _average_pooling_bounds(desc: AveragePooling1OperatorDesc) -> Bounds:
     """E(0) / count, where E(0) is the error of the sum of a window's elements."""
 
     def bounds(x: Array) -> tuple[Array, ...]:
-        error = sum_error(summed(partial(sums, desc), x.astype(np.float64)), 0) / counts(desc, x.shape)
-        return (rounded(error, exact_average(desc, x), desc.output_tensor.data_type.numpy),)
+        error = sum_error(terms_of_sums(partial(sums, desc), x.astype(np.float64)), 0) / counts(desc, x.shape)
+        return (rounded(error, unrounded_averages(desc, x), desc.output_tensor.data_type.numpy),)
 
     return bounds
 
@@ -125,8 +129,8 @@ def _rounded_quotients(totals: Array, divisors: Array, input_scale: float, outpu
     """The integers nearest to totals * input_scale / (divisors * output_scale); 0 if that is undefined."""
     if not np.isfinite([input_scale, output_scale]).all() or output_scale == 0:
         with np.errstate(all="ignore"):
-            limits = totals * input_scale / np.float64(output_scale)
-        return np.nan_to_num(limits, nan=0, posinf=1000, neginf=-1000).astype(np.int64)
+            specials = totals * input_scale / np.float64(output_scale)
+        return np.nan_to_num(specials, nan=0, posinf=1000, neginf=-1000).astype(np.int64)
     ratio = Fraction(input_scale) / Fraction(output_scale)
     dividends, divisors = totals.astype(object) * ratio.numerator, divisors.astype(object) * ratio.denominator
     whole, remainders = dividends // divisors, dividends % divisors
@@ -138,11 +142,11 @@ def _rounded_quotients(totals: Array, divisors: Array, input_scale: float, outpu
 def lp_pooling(desc: LpPooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
     """The norms, computed in float64."""
     with np.errstate(all="ignore"):
-        values = exact_norm(desc, x).astype(desc.output_tensor.data_type.numpy)
+        values = unrounded_norms(desc, x).astype(desc.output_tensor.data_type.numpy)
     return (values,)
 
 
-def exact_norm(desc: LpPooling1OperatorDesc, x: Array) -> Array:
+def unrounded_norms(desc: LpPooling1OperatorDesc, x: Array) -> Array:
     """The norms before they are rounded."""
     with np.errstate(all="ignore"):
         norm: Array = sums(desc, np.abs(x.astype(np.float64)) ** desc.p) ** (1 / desc.p)
@@ -150,13 +154,13 @@ def exact_norm(desc: LpPooling1OperatorDesc, x: Array) -> Array:
 
 
 @bounds_of.register
-def _of_lp_pooling(desc: LpPooling1OperatorDesc) -> Bounds:
+def _lp_pooling_bounds(desc: LpPooling1OperatorDesc) -> Bounds:
     """The change of the root when the sum of powers changes by E(2 p), plus 8 U abs(value)."""
 
     def bounds(x: Array) -> tuple[Array, ...]:
-        terms, value = np.abs(x.astype(np.float64)) ** desc.p, exact_norm(desc, x)
+        terms, value = np.abs(x.astype(np.float64)) ** desc.p, unrounded_norms(desc, x)
         # A device computes a power by squaring: two multiplications for each bit of p, of factors that have errors.
-        error = sum_error(summed(partial(sums, desc), terms), 2 * desc.p)
+        error = sum_error(terms_of_sums(partial(sums, desc), terms), 2 * desc.p)
         error = through(lambda total: total ** (1 / desc.p), sums(desc, terms), error) + relative_error(value, 8)
         return (rounded(error, value, desc.output_tensor.data_type.numpy),)
 
@@ -166,22 +170,23 @@ def _of_lp_pooling(desc: LpPooling1OperatorDesc) -> Bounds:
 def average_pooling_grad(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> tuple[Array, ...]:
     """For each element the sum of its shares, computed in float64."""
     with np.errstate(all="ignore"):
-        values = gathered(averaged(desc), shares(desc, gradient)).astype(gradient.dtype)
+        values = sums_over_windows(forward_of(desc), shares(desc, gradient)).astype(gradient.dtype)
     return (values,)
 
 
 @bounds_of.register
-def _of_average_pooling_grad(desc: AveragePoolingGradOperatorDesc) -> Bounds:
+def _average_pooling_grad_bounds(desc: AveragePoolingGradOperatorDesc) -> Bounds:
     """E(2) for the sum of an element's shares: each share is a quotient, with an error of at most 2 U."""
-    return lambda gradient: (_of_gathered(partial(gathered, averaged(desc)), shares(desc, gradient), gradient.dtype),)
+    add = partial(sums_over_windows, forward_of(desc))
+    return lambda gradient: (_bound_of_sums(add, shares(desc, gradient), gradient.dtype),)
 
 
-def _of_gathered(gather: Callable[[Array], Array], terms: Array, dtype: np.dtype[np.generic]) -> Array:
-    """The bound of the sums of terms that `gather` computes; terms may be quotients, with an error of at most 2 U."""
-    return rounded(sum_error(summed(gather, terms), 2), gather(terms), dtype)
+def _bound_of_sums(add: Callable[[Array], Array], terms: Array, dtype: np.dtype[np.generic]) -> Array:
+    """The bound of the sums of terms that `add` computes; terms may be quotients, with an error of at most 2 U."""
+    return rounded(sum_error(terms_of_sums(add, terms), 2), add(terms), dtype)
 
 
-def averaged(desc: AveragePoolingGradOperatorDesc) -> AveragePooling1OperatorDesc:
+def forward_of(desc: AveragePoolingGradOperatorDesc) -> AveragePooling1OperatorDesc:
     """The average pooling whose gradient `desc` computes."""
     target = TensorDesc(desc.input_gradient_tensor.data_type, desc.input_gradient_tensor.sizes)
     return AveragePooling1OperatorDesc(
@@ -192,13 +197,13 @@ def averaged(desc: AveragePoolingGradOperatorDesc) -> AveragePooling1OperatorDes
 
 def shares(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Array:
     """The share of each element in the gradient of a window: the gradient divided by the window's count."""
-    pooled = averaged(desc)
+    forward = forward_of(desc)
     with np.errstate(all="ignore"):
-        share: Array = gradient.astype(np.float64) / counts(pooled, pooled.input_tensor.sizes)
+        share: Array = gradient.astype(np.float64) / counts(forward, forward.input_tensor.sizes)
     return share
 
 
-def gathered(desc: AveragePooling1OperatorDesc, terms: Array) -> Array:
+def sums_over_windows(desc: AveragePooling1OperatorDesc, terms: Array) -> Array:
     """For every element the sum of the terms of all windows that contain the element."""
     total = np.zeros(desc.input_tensor.sizes)
     with np.errstate(all="ignore"):
@@ -209,24 +214,24 @@ def gathered(desc: AveragePooling1OperatorDesc, terms: Array) -> Array:
 
 def max_pooling_grad(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, ...]:
     """For each element the sum of the gradients that windows add to it, computed in float64."""
-    gradient, indices = selected(desc, *inputs)
+    gradient, indices = gradients_and_indices(desc, *inputs)
     with np.errstate(all="ignore"):
-        values = scattered(desc, indices, gradient.astype(np.float64)).astype(gradient.dtype)
+        values = sums_by_index(desc, indices, gradient.astype(np.float64)).astype(gradient.dtype)
     return (values,)
 
 
 @bounds_of.register
-def _of_max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> Bounds:
+def _max_pooling_grad_bounds(desc: MaxPoolingGradOperatorDesc) -> Bounds:
     """E(2) for the sum of the gradients that windows add to an element."""
 
     def bounds(*inputs: Array) -> tuple[Array, ...]:
-        gradient, indices = selected(desc, *inputs)
-        return (_of_gathered(partial(scattered, desc, indices), gradient.astype(np.float64), gradient.dtype),)
+        gradient, indices = gradients_and_indices(desc, *inputs)
+        return (_bound_of_sums(partial(sums_by_index, desc, indices), gradient.astype(np.float64), gradient.dtype),)
 
     return bounds
 
 
-def selected(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, Array]:
+def gradients_and_indices(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, Array]:
     """The gradients of the windows, and the indices of the elements that they are added to; -1: no element."""
     if desc.indices_tensor is not None:
         return inputs[0], _inside(desc, inputs[1])
@@ -257,7 +262,7 @@ def _inside(desc: MaxPoolingGradOperatorDesc, indices: Array) -> Array:
     return np.where(inside, indices, -1)
 
 
-def scattered(desc: MaxPoolingGradOperatorDesc, indices: Array, terms: Array) -> Array:
+def sums_by_index(desc: MaxPoolingGradOperatorDesc, indices: Array, terms: Array) -> Array:
     """For every element the sum of the terms of all windows with the element's index."""
     total = np.zeros(desc.output_gradient_tensor.element_count)
     with np.errstate(all="ignore"):

@@ -45,11 +45,11 @@ def reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
     """The values of a function: floats are computed in float64, integers wrap."""
     output = desc.output_tensor
     with np.errstate(all="ignore"):
-        values = exact(desc, x).reshape(output.sizes).astype(output.data_type.numpy)
+        values = unrounded(desc, x).reshape(output.sizes).astype(output.data_type.numpy)
     return (values,)
 
 
-def exactly_reduced(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
+def reduce_with_exact_sums(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
     """As `reduce`, but floats are rounded once, from exact sums."""
     if desc.function in _SELECTIONS or x.dtype.kind != "f":
         return reduce(desc, x)
@@ -145,7 +145,7 @@ def nearest(value: Fraction, dtype: np.dtype[Any]) -> np.floating[Any]:
     return min(around, key=distance)
 
 
-def exact(desc: ReduceOperatorDesc, x: Array) -> Array:
+def unrounded(desc: ReduceOperatorDesc, x: Array) -> Array:
     """The values before they are rounded to the type of the output."""
     rows = rows_of(x, desc.axes)
     with np.errstate(all="ignore"):
@@ -160,7 +160,7 @@ def exact(desc: ReduceOperatorDesc, x: Array) -> Array:
 
 
 @bounds_of.register
-def _of_reduce(desc: ReduceOperatorDesc) -> Bounds | None:
+def _reduce_bounds(desc: ReduceOperatorDesc) -> Bounds | None:
     """Floats have the bound of their function, for n reduced elements; integers are exact.
 
     Functions:
@@ -177,7 +177,7 @@ def _of_reduce(desc: ReduceOperatorDesc) -> Bounds | None:
         return None
 
     def bounds(x: Array) -> tuple[Array, ...]:
-        rows, value = rows_of(x, desc.axes).astype(np.float64), exact(desc, x)
+        rows, value = rows_of(x, desc.axes).astype(np.float64), unrounded(desc, x)
         return (rounded(error(rows, value), value, output.data_type.numpy).reshape(output.sizes),)
 
     return bounds
