@@ -28,11 +28,11 @@ from dmlgpu.runtime.schedule import RECORDED_STEPS, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_bytes, staged_copy
 
-# Maximum number of cached tuples of steps of an operator: a tuple for each set of places of tensors and workspace. The
-# calls of a batch use different places, and a repeated batch should not be recorded again: hence as many as a batch may
-# have steps.
+# Maximum number of cached tuples of steps of an operator. Calls share a tuple if their tensors and workspace are in the
+# same memory. Those of a batch are not, and a repeated batch should not be recorded again: hence as many tuples as a
+# batch may have steps.
 _CACHED_STEPS = RECORDED_STEPS
-# Maximum number of cached plans of an operator for views whose segments have other sizes than in its own plan.
+# Maximum number of cached plans of an operator for views, whose segments may be larger than those of new tensors.
 _CACHED_PLANS = 16
 
 
@@ -62,10 +62,10 @@ class CompiledOperator:
         self._engine = device._engine
         self._input_fields, self._outputs = desc.input_fields, desc.outputs  # looked up once, not in every call
         self._tensor_bytes = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *self._outputs))
-        # Before planning: a plan numbers all segments, of which a tensor too large for the device may have too many.
+        # Before planning, which lists all segments: a tensor that is far too large has too many.
         self._engine.kompute.check_fits(self._tensor_bytes)
         self._kernel = kernel
-        self._can_be_shorter = device.limits.cooperating
+        self._can_shorten_dispatches = device.limits.cooperating
         self._limits: Limits = device.limits
         with self._engine.kompute.timed("plan", type(desc).__name__, desc):
             self.plan = self._planned(self._limits)
@@ -140,7 +140,7 @@ class CompiledOperator:
             steps = self._recall(plan, read, written, workspace)
             uploads = [segments for x, source, segments in zip(inputs, sources, read, strict=True) if source is not x]
             self._engine.enqueue(steps, (*read, *written, *workspace), uploads, written)
-            if self._can_be_shorter and any(step.timing.is_too_slow for step in steps):
+            if self._can_shorten_dispatches and any(step.timing.is_too_slow for step in steps):
                 self._shorten(steps)
             if verify:
                 arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
@@ -222,8 +222,8 @@ class CompiledOperator:
         limits = replace(limits, dispatch_elements=elements)
         with suppress(DescriptorError, OutOfMemoryError):
             plan = self._planned(limits)
-        self._can_be_shorter = len(plan.dispatches) > len(self.plan.dispatches)
-        if self._can_be_shorter:
+        self._can_shorten_dispatches = len(plan.dispatches) > len(self.plan.dispatches)
+        if self._can_shorten_dispatches:
             self.plan, self._limits = plan, limits
             self._plans_of_views.clear()
             self._steps.clear()

@@ -104,7 +104,7 @@ def devices() -> tuple[DeviceInfo, ...]:
     """
     forks.check_process()
     vk = _vulkan()
-    with forks.looking:
+    with forks.driver_lock:
         return _devices(vk)
 
 

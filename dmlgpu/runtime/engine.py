@@ -66,7 +66,7 @@ class Engine:
         """Memory for a tensor, or the workspace of a call: a segment for each of `sizes`, in bytes.
 
         Raises:
-            OutOfMemoryError: the memory is too short, even after pending steps have run and empty buffers were freed.
+            OutOfMemoryError: no memory is left, even after pending steps have run and empty buffers were freed.
         """
         slices = []
         for size in sizes:

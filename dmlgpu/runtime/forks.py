@@ -9,7 +9,7 @@ from dmlgpu.errors import DeviceError
 
 SPAWN = "open a device in a process that is started by spawn"
 # Held while a thread lists or opens devices, because drivers then hold locks.
-looking = threading.RLock()
+driver_lock = threading.RLock()
 _forked = False
 
 
@@ -32,8 +32,8 @@ def abandon() -> None:
 
 
 def _check_lock_in_child() -> None:
-    if looking.acquire(blocking=False):
-        looking.release()
+    if driver_lock.acquire(blocking=False):
+        driver_lock.release()
     else:
         abandon()
 

@@ -23,14 +23,15 @@ from dmlgpu.lowering.plan import Dispatch, Plan, Shader
 from dmlgpu.runtime import forks, kompute_module, spirv
 from dmlgpu.runtime.drivers import DeviceInfo, devices, keep_loaded
 from dmlgpu.runtime.profile import Profile
-from dmlgpu.runtime.schedule import RECORDED_STEPS, Barrier, Place, Step, Timing, learn, submissions
+from dmlgpu.runtime.schedule import RECORDED_STEPS, Barrier, Place, Step, Timing, submissions, update_timings
 from dmlgpu.runtime.tuning import assumed_seconds_per_element
 
 # Maximum number of cached pipelines. A pipeline uses up to 1 MiB on lavapipe, a quarter of that on SwiftShader.
 _PIPELINES = 256
 # Maximum number of cached recordings. A recording has the submissions of a tuple of steps, and uses 5 to 16 KiB.
 _RECORDINGS = 256
-# Values of the status, a word that submissions copy; 0: nothing has run. kernel.glsl has the same _ENDED_EARLY.
+# Values of the status, a word on the device that each submission copies to the host at its end; 0: nothing has run.
+# Shaders set the bit _ENDED_EARLY if the driver ended one of their loops (kernel.glsl).
 _RAN, _ENDED_EARLY = 1, 2
 _UNTIMED = nullcontext()
 
@@ -65,7 +66,7 @@ class Pipeline:
     timing: Timing
     algorithm: Any = None
     """Kompute's object; None before it is created, and after the cache has dropped it."""
-    used: int = 0
+    last_used: int = 0
     """Number of the call of `execute` that last submitted or recorded the pipeline."""
 
 
@@ -99,8 +100,8 @@ class Kompute:
         self._process = os.getpid()
         self._kp = kompute_module.kompute()
         self._assumed_seconds = assumed_seconds_per_element(info)
-        self._barrier: Any = getattr(self._kp, "OpMemoryBarrier", None)  # the original kp has none
-        with forks.looking:
+        self._barrier: Any = getattr(self._kp, "OpMemoryBarrier", None)  # only dmlgpu_kp has it
+        with forks.driver_lock:
             self._start()
 
     def _start(self) -> None:
@@ -125,7 +126,7 @@ class Kompute:
         self._lost: str | None = None
         # On the device the status is _RAN, and shaders add _ENDED_EARLY; all submissions end with a copy to the view.
         self._status = self._new_buffer(4, staged=True)
-        with self._asking("its first submission"):
+        with self._translating_errors("its first submission"):
             self._status_upload: Any = self._manager.sequence()
             self._status_upload.record(self._kp.OpTensorSyncDevice([self._status.tensor]))
             self._reset_status()
@@ -205,7 +206,7 @@ class Kompute:
         self._drop(self._kept_pipelines)
 
     @contextmanager
-    def _asking(self, request: str) -> Iterator[None]:
+    def _translating_errors(self, request: str) -> Iterator[None]:
         """Replaces Kompute's exception, if Vulkan refuses a call, by an OutOfMemoryError or a DeviceError."""
         try:
             yield
@@ -258,7 +259,7 @@ class Kompute:
     def _new_buffer(self, size: int, *, staged: bool) -> KpBuffer:
         """As `create_buffer`, without checks."""
         kind = self._kp.TensorTypes.device if staged else self._kp.TensorTypes.host
-        with self._asking(f"a buffer of {size} bytes"):
+        with self._translating_errors(f"a buffer of {size} bytes"):
             buffer = KpBuffer(_new_tensor(self._manager, size // 4, kind), staged)
         self._buffers.add(buffer)
         return buffer
@@ -328,7 +329,7 @@ class Kompute:
         self._executed += 1
         self.computed = 0
         for step in steps:
-            step.pipeline.used = self._executed
+            step.pipeline.last_used = self._executed
             for buffer, _ in step.writes:
                 buffer.current = False
         works: list[_Work] = [(steps, uploads, downloads)]
@@ -349,7 +350,7 @@ class Kompute:
                 self.computed += len(submitted)
                 if profile is not None:
                     self._add_to(profile, submitted[0], begin, end)
-                if learn(submitted, end - begin):
+                if update_timings(submitted, end - begin):
                     self._recordings.pop(work, None)
         for buffer in (*uploads, *downloads):
             buffer.current = True
@@ -404,7 +405,7 @@ class Kompute:
         """Records a submission, which begins with uploads and ends with downloads."""
         steps = [part for part in submission if isinstance(part, KpStep)]
         written = {buffer for step in steps for buffer, _ in step.writes}
-        with self.timed("record", "recording"), self._asking("a recording"):
+        with self.timed("record", "recording"), self._translating_errors("a recording"):
             sequence = self._manager.sequence()
             if uploads:
                 sequence.record(self._kp.OpTensorSyncDevice([buffer.tensor for buffer in uploads]))
@@ -450,14 +451,14 @@ class Kompute:
     def _algorithm(self, step: KpStep) -> Any:
         """Kompute's object for the pipeline of a step, cached or new."""
         pipeline = step.pipeline
-        pipeline.used = self._executed
+        pipeline.last_used = self._executed
         if pipeline.algorithm is None:
             if len(self._kept_pipelines) >= _PIPELINES:
-                self._drop({min(self._kept_pipelines, key=lambda kept: kept.used)})
+                self._drop({min(self._kept_pipelines, key=lambda kept: kept.last_used)})
             module = pipeline.shader.module
             code, constants = spirv.specialized(pipeline.shader)
             status = (self._status,) if step.dispatch.has_status else ()
-            with self.timed("compile", module), self._asking(f"a pipeline of {module}"):
+            with self.timed("compile", module), self._translating_errors(f"a pipeline of {module}"):
                 pipeline.algorithm = self._manager.algorithm(
                     [buffer.tensor for buffer in (*status, *pipeline.buffers)],
                     code,
@@ -492,7 +493,7 @@ class Kompute:
     def _transfer(self, buffer: KpBuffer, operation: Any) -> None:
         """Copies a staged buffer in a separate submission; `operation`: Kompute's class for the direction."""
         if operation not in buffer.transfers:
-            with self._asking("a recording"):
+            with self._translating_errors("a recording"):
                 sequence = self._manager.sequence()
                 sequence.record(operation([buffer.tensor]))
                 buffer.transfers[operation] = self._with_status(sequence)

@@ -23,7 +23,7 @@ class Buffer(Generic[Handle]):
     size: int
     free: list[tuple[int, int]]
     """(offset, size) of every free range, sorted by offset; adjacent ranges are merged."""
-    used: int = 0
+    last_used: int = 0
     """Number of the last slice that was allocated from this buffer, counted over all buffers."""
 
     @property
@@ -52,7 +52,7 @@ class Allocator(Generic[Handle]):
         shared: whether slices share buffers. If not, each slice has a separate buffer.
         step: the bytes of a new buffer are rounded up to a multiple of `step`.
         growth: a new buffer is at least `growth` times as large as the largest buffer so far.
-        most: maximum size in bytes to which `step` and `growth` enlarge a buffer. If memory is too short for that, the
+        most: maximum size in bytes to which `step` and `growth` enlarge a buffer. If there is no memory for that, the
             new buffer is only as large as its first slice.
         keep: bytes of empty buffers that are kept for later slices.
     """
@@ -117,10 +117,10 @@ class Allocator(Generic[Handle]):
         offset, room = buffer.free[i]
         used = needed if self._shared else room
         part = Slice(buffer, offset, size)
-        buffer.used = self._allocated
+        buffer.last_used = self._allocated
         remainder = [(offset + used, room - used)] if room > used else []
-        # Last, with nothing between them that Ctrl-C could interrupt: no exception loses the range. A method of C
-        # receives a dropped slice, because Ctrl-C could end a function of Python before its first statement.
+        # The last two statements, with nothing between that Ctrl-C could interrupt: no exception loses the range. The
+        # callback is implemented in C, because Ctrl-C could end a Python function before its first statement.
         self._ranges[weakref.ref(part, self._released.append)] = buffer, offset, used
         buffer.free[i : i + 1] = remainder
         return part
@@ -164,7 +164,7 @@ class Allocator(Generic[Handle]):
         """Destroys empty buffers, the least recently used first, until at most `keep` bytes of them are left."""
         empty = [buffer for buffer in self._buffers if buffer.is_empty]
         excess = sum(map(attrgetter("size"), empty)) - keep
-        for buffer in sorted(empty, key=attrgetter("used")):
+        for buffer in sorted(empty, key=attrgetter("last_used")):
             if excess <= 0:
                 break
             excess -= buffer.size

@@ -15,7 +15,8 @@ from typing import Any
 
 from dmlgpu.descriptors.operator import OperatorDesc
 
-# Kinds of events, in the order of the tables. `call` and `batch` contain the other kinds, and `record` `compile`.
+# Kinds of events, in the order of the tables. `call` and `batch` contain the other kinds, and `record` contains
+# `compile`.
 KINDS = ("call", "batch", "wait", "plan", "allocate", "upload", "record", "compile", "dispatch", "download")
 
 

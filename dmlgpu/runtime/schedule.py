@@ -100,7 +100,7 @@ def submissions(steps: Iterable[S], *, has_barriers: bool) -> Iterator[list[S | 
     yield submission
 
 
-def learn(steps: Sequence[Step[Any]], seconds: float) -> bool:
+def update_timings(steps: Sequence[Step[Any]], seconds: float) -> bool:
     """Updates the seconds per element of a submission's pipelines by the duration of the submission.
 
     Args:

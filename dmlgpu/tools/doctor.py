@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 OK, ODD, BROKEN = "ok", "odd", "broken"
 
-_NUMPY = (2, 0)
+_OLDEST_NUMPY = (2, 0)
 # Maximum duration of a subprocess in seconds.
 _TIMEOUT = 120.0
-_DRIVER = "install the driver again, or choose another device with DMLGPU_DEVICE"
+_REINSTALL_DRIVER = "install the driver again, or choose another device with DMLGPU_DEVICE"
 # The oldest Mesa whose llvmpipe is not reported as slow.
-_MESA = 25
+_OLDEST_MESA = 25
 # Environment variables that a bug report shows.
 _PREFIXES = ("DMLGPU_", "VK_", "MESA_", "LP_", "LIBGL_", "NODEVICE_SELECT", "LD_LIBRARY_PATH", "XDG_DATA_DIRS")
 # Layers that choose devices, and cost nothing.
@@ -181,9 +181,9 @@ def _problem(subject: str, problem: str, fix: str) -> Finding:
 
 def _numpy() -> Finding:
     version = _version("numpy")
-    if tuple(map(int, re.findall(r"\d+", version)[:2])) >= _NUMPY:
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) >= _OLDEST_NUMPY:
         return Finding("NumPy", OK, version)
-    needed = ".".join(map(str, _NUMPY))
+    needed = ".".join(map(str, _OLDEST_NUMPY))
     return Finding("NumPy", BROKEN, f"{version}; dmlgpu needs {needed}", f"pip install 'numpy>={needed}'")
 
 
@@ -235,7 +235,7 @@ def _loader() -> Iterator[Finding]:
         yield Finding("loader", OK, f"Vulkan {version}")
     if problem:
         last_driver = re.findall("Searching for ICD drivers named .*", noise)[-1:]
-        yield _problem("loader", "; ".join([problem, *last_driver]), _DRIVER)
+        yield _problem("loader", "; ".join([problem, *last_driver]), _REINSTALL_DRIVER)
     for kind, text in messages:
         layer = re.match('Insert instance layer "(.*?)"', text)
         if layer and layer[1] not in _CHEAP_LAYERS:
@@ -255,7 +255,7 @@ def _devices() -> tuple[list[DeviceInfo], list[Finding]]:
     infos = [DeviceInfo(**{**info, "heaps": tuple(info["heaps"])}) for info in result or ()]
     findings = [*_noise("devices", noise)]
     if problem:
-        findings.append(_problem("devices", problem, _DRIVER))
+        findings.append(_problem("devices", problem, _REINSTALL_DRIVER))
     if infos:
         findings.append(_default(infos))
     if {info.type for info in infos} == {"cpu"}:
@@ -285,17 +285,17 @@ def _device(info: DeviceInfo) -> Iterator[Finding]:
     text = f"{info.name} ({info.type}), driver {info.driver}, Vulkan {info.api_version}, heap {heap:,} MiB"
     yield Finding(subject, OK, f"{text}, buffer {buffer:,} MiB, group size {info.max_group_size:,}")
     mesa = re.search(r"llvmpipe Mesa (\d+)\.\S+", info.driver)
-    if mesa and int(mesa[1]) < _MESA:
+    if mesa and int(mesa[1]) < _OLDEST_MESA:
         text = f"{mesa[0]} is old: argmax of 4096x1024 takes 17 to 34 ms with Mesa 22.3 on AMD Zen 3, 3.5 with 25.0"
         yield Finding(subject, ODD, text, "install a newer Mesa, on Debian from backports")
     subject += " results"
     result, problem, noise = _ask("check", info.index)
     exact, different = result or (0, "")
     if problem:
-        yield _problem(subject, problem, _DRIVER)
+        yield _problem(subject, problem, _REINSTALL_DRIVER)
     elif different:
         text = f"after {exact} exact cases, {different}"
-        yield Finding(subject, BROKEN, text, f"{_DRIVER}; report it with the output of dmlgpu doctor --json")
+        yield Finding(subject, BROKEN, text, f"{_REINSTALL_DRIVER}; report it with the output of dmlgpu doctor --json")
     else:
         yield Finding(subject, OK, f"{exact} cases, exact")
     yield from _noise(subject, noise)

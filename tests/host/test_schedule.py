@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from dmlgpu.runtime.schedule import Barrier, Step, Timing, learn, submissions
+from dmlgpu.runtime.schedule import Barrier, Step, Timing, submissions, update_timings
 
 
 class NamedStep(Step):
@@ -98,36 +98,36 @@ def test_steps_are_only_generated_when_their_submission_is():
 def test_the_speed_is_measured_from_the_second_run_on():
     timing = Timing(0.001)
     steps = [step("a>b*10", timing), step("c>d*10", timing)]
-    assert not learn(steps, 10.0)
+    assert not update_timings(steps, 10.0)
     assert timing.seconds_per_element == 0.001
-    assert not learn(steps, 0.1)
+    assert not update_timings(steps, 0.1)
     assert timing.seconds_per_element == pytest.approx(0.005)
-    assert not learn(steps, 0.01)
+    assert not update_timings(steps, 0.01)
     assert timing.seconds_per_element == pytest.approx(0.0005)
 
 
 @pytest.mark.parametrize("has_run", [True, False])
 def test_a_run_of_less_than_a_millisecond_is_not_measured(has_run):
     timing = Timing(0.001, has_run=has_run)
-    assert not learn([step("a>b*10", timing)], 0.0009)
+    assert not update_timings([step("a>b*10", timing)], 0.0009)
     assert timing.seconds_per_element == 0.001
-    learn([step("a>b*10", timing)], 0.1)
+    update_timings([step("a>b*10", timing)], 0.1)
     assert timing.seconds_per_element == pytest.approx(0.01)
 
 
 def test_pipelines_of_a_submission_change_by_the_same_factor():
     slow, fast = Timing(0.002, has_run=True), Timing(0.001, has_run=True)
     # 40 ms are expected, and 120 ms are measured.
-    learn([step("a>b*10", slow), step("c>d*10", fast), step("b>e*10", fast)], 0.12)
+    update_timings([step("a>b*10", slow), step("c>d*10", fast), step("b>e*10", fast)], 0.12)
     assert (slow.seconds_per_element, fast.seconds_per_element) == (pytest.approx(0.006), pytest.approx(0.003))
 
 
 def test_no_pipeline_is_measured_beside_the_first_run_of_another():
     known, new = Timing(0.001, has_run=True), Timing(0.001)
     steps = [step("a>b*10", known), step("c>d*10", new)]
-    assert not learn(steps, 10.0)
+    assert not update_timings(steps, 10.0)
     assert (known.seconds_per_element, new.seconds_per_element) == (0.001, 0.001)
-    learn(steps, 0.1)
+    update_timings(steps, 0.1)
     assert known.seconds_per_element == new.seconds_per_element == pytest.approx(0.005)
 
 
@@ -135,7 +135,7 @@ def test_no_pipeline_is_measured_beside_the_first_run_of_another():
 def test_a_submission_that_took_too_long_is_cut_the_next_time(seconds, is_cut):
     timing = Timing(0.001, has_run=True)
     steps = [step("a>b*50", timing), step("c>d*50", timing)]
-    assert learn(steps, seconds) is is_cut
+    assert update_timings(steps, seconds) is is_cut
     assert (grouped(*steps) == "a>b | c>d") is is_cut
 
 
@@ -149,5 +149,5 @@ def test_a_step_that_takes_too_long_alone_is_marked():
         (alone, 0.21, True),
         (alone, 0.19, False),
     ):
-        assert not learn(steps, seconds) or len(steps) > 1  # a step cannot be cut
+        assert not update_timings(steps, seconds) or len(steps) > 1  # a step cannot be cut
         assert timing.is_too_slow is expected
