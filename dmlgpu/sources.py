@@ -220,7 +220,8 @@ def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> An
             raise TypeError(f"{body.__name__}() takes {most} but {len(args)} were given; name the others: {others}")
         return body(*args, **options)
 
-    # To check a descriptor costs about 60 us, ten times a look-up. Typed, because True equals 1 but is not allowed.
+    # Checking a descriptor takes about 60 us, ten times as long as a look-up. Typed, because True equals 1, but is not
+    # allowed.
     cached: Any = lru_cache(256, typed=True)(checked)
 
     @wraps(body)
@@ -543,7 +544,7 @@ def _is_apart(x: Array) -> bool:
 
 # Sums of integers of 8 and 16 bits
 
-# Elements per row in the sum of a whole array: as many elements of 16 bits as have a sum of 32 bits.
+# Elements per row in the sum of a whole array: so many that the sum of elements of 16 bits fits in 32 bits.
 _SHORT_ROW = 1 << 16
 
 
@@ -559,7 +560,7 @@ def _short_sum(call: Call, x: Array, device: Selector) -> Array | None:
         return None
     x, axes = x.reshape(desc.input_tensor.sizes), desc.axes
     wide = np.dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
-    most = 1 << 32 - 8 * x.itemsize  # as many elements as have a sum of 32 bits
+    most = 1 << 32 - 8 * x.itemsize  # so many elements that their sum fits in 32 bits
     if len(axes) == x.ndim and x.size > most and x.flags.c_contiguous:
         flat = x.reshape(-1)
         rows = flat[: x.size // _SHORT_ROW * _SHORT_ROW].reshape(-1, _SHORT_ROW)

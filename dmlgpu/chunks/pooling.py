@@ -18,7 +18,7 @@ from dmlgpu.runtime.device import Selector
 from dmlgpu.sources import computed, operand_of
 
 
-def _computed(windows: Window, part: slice) -> range:
+def _windows_to_compute(windows: Window, part: slice) -> range:
     """The windows to compute for a part of the outputs along a dimension.
 
     If the last window extends beyond the end padding, the window before it is computed, too: a pooling cannot have such
@@ -30,7 +30,7 @@ def _computed(windows: Window, part: slice) -> range:
 
 def elements_of(windows: Window, part: slice) -> slice:
     """The elements along a dimension that the windows of a part of the outputs read."""
-    first, along = windows.part(_computed(windows, part))
+    first, along = windows.part(_windows_to_compute(windows, part))
     return slice(first, first + along.size)
 
 
@@ -81,7 +81,7 @@ class Pooling:
             device: the device that computes the outputs.
         """
         spatial = region[self.leading :]
-        parts = [*map(_computed, self.windows, spatial)]
+        parts = [*map(_windows_to_compute, self.windows, spatial)]
         along = [windows.part(part)[1] for windows, part in zip(self.windows, parts, strict=True)]
         with_indices = len(self.dtypes) > 1
         call = pooled(self.kind, operand_of(x), **arguments_of(along), output_indices=with_indices, **self.options)

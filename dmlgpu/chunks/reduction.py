@@ -192,7 +192,7 @@ def _float32(chunk: Array) -> Array:
 _GREATEST = (ReduceFunction.ARGMAX, ReduceFunction.MAX)
 
 
-def _selected(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
+def _selections_of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
     direction = AxisDirection.DECREASING if reduction.last else AxisDirection.INCREASING
     kind = ArgmaxOperatorDesc if reduction.function in _GREATEST else ArgminOperatorDesc
     call = arg(kind, operand_of(chunk), reduction.axes, True, direction, DataType.INT64)
@@ -209,7 +209,7 @@ def _selected(reduction: Reduction, chunk: Array, begin: Shape, device: Selector
     return partial
 
 
-def _best(reduction: Reduction, rows: Array) -> Array:
+def _merged_selections(reduction: Reduction, rows: Array) -> Array:
     best = rows[:1]
     for i in range(1, len(rows)):
         row = rows[i : i + 1]
@@ -233,13 +233,13 @@ def _selection(field: str) -> Aggregation:
     def partial_type(dtype: Type) -> Type:
         return np.dtype([("value", dtype), ("index", np.int64)])
 
-    return Aggregation(partial_type, _selected, _best, lambda partial, count: partial[field])
+    return Aggregation(partial_type, _selections_of_chunk, _merged_selections, lambda partial, count: partial[field])
 
 
 # TOP_K: a partial result is the first k elements of a chunk, in order, with their indices in the whole array.
 
 
-def _first(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
+def _first_of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
     (axis,) = reduction.axes
     k, largest = min(reduction.k, chunk.shape[axis]), reduction.function in _GREATEST
     call = top_k(operand_of(chunk), k, axis, largest, None, True, DataType.INT64)
@@ -287,9 +287,9 @@ def _joined(
 
 # Exact sums: a partial result is the terms of a sum (rounding.py), along the first reduced axis.
 
-# So many elements per output, or per chunk, NumPy adds as fast as a device computes the words of their sum.
+# NumPy adds up to so many elements per output, or per chunk, as fast as a device computes the words of their sum.
 _FEW_OF_OUTPUT, _FEW_OF_CHUNK = 160, 1 << 20
-# So many elements of a whole output NumPy adds as fast as a device rounds their sum.
+# NumPy adds up to so many elements of a whole output as fast as a device rounds their sum.
 _FEW_OF_WHOLE = 8
 
 
@@ -383,5 +383,5 @@ _AGGREGATIONS: dict[ReduceFunction, Aggregation] = {
     _F.SUM_SQUARE: _joined(_F.SUM_SQUARE),
 }
 _EXACT = {function: _exact(function) for function in (_F.AVERAGE, _F.L1, _F.L2, _F.SUM, _F.SUM_SQUARE)}
-_TOP_K = replace(_selection("value"), of_chunk=_first, merge=_first_of_all)
+_TOP_K = replace(_selection("value"), of_chunk=_first_of_chunk, merge=_first_of_all)
 _OF_INTEGERS = _AGGREGATIONS | {_F.MULTIPLY: _joined(_F.MULTIPLY, np.multiply)}

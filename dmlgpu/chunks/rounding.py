@@ -97,11 +97,11 @@ def _plain(numbers: Array) -> Array:
 
 
 def _computed(of_sums: Callable[[Array], Array], terms_of: Callable[[Array], list[Array]], terms: Array) -> Array:
-    """A function of the sums of terms, by rounding.
+    """A function of the sums of terms, as numbers that round as the exact values do.
 
     Args:
         of_sums: the function of rounded sums.
-        terms_of: its inverse, exactly: terms of the sums from results of 25 bits.
+        terms_of: its inverse, without rounding: terms of the sums whose results are given numbers of 25 bits.
         terms: the terms.
     """
 

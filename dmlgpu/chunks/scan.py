@@ -1,7 +1,7 @@
 """Cumulative sums and products of arrays in chunks.
 
-The device scans a chunk together with a few added elements before it. Their sum or product is that of all chunks before
-this one in its lines.
+Before each line of a chunk, the device scans a few added elements. Their sum or product is that of the line's elements
+in all earlier chunks.
 """
 
 from __future__ import annotations

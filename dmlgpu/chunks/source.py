@@ -42,8 +42,8 @@ def chunked(x: Any, *, chunk_bytes: int = CHUNK_BYTES, progress: Progress = None
 
     While the device computes a chunk, a thread reads the next one, and copies it unless x is a plain ndarray, because x
     may reuse the memory of its slices. A call needs memory for two chunks, for one slice of x, for one chunk on the
-    device, and for the results unless they are written to `out`. A scan along an axis that is cut needs memory for
-    another chunk. A chunk consists of whole chunks of zarr or HDF5 if these fit.
+    device, and for the results unless they are written to `out`. A cumulative sum or product along an axis that is cut
+    needs memory for another chunk. A chunk consists of whole chunks of zarr or HDF5 if these fit.
 
     Indices, maxima, minima, the elements of top_k and exact sums are those of the whole array, bit for bit, for all
     sizes of chunks. The error of another sum of floats is at most the bound of `dmlgpu.reference.bounds` plus 2^-23 of
@@ -138,8 +138,8 @@ class Chunked(Source):
     def _reduce(self, reduction: Reduction, call: Call, out: Any, device: Device) -> list[Any]:
         axes = reduction.axes
         itemsize: int = self._dtype.itemsize
-        # Chunks have as many elements of an output as fit for exact sums, which a device rounds if a chunk has all
-        # elements, and for TOP_K, whose partials NumPy merges.
+        # For exact sums and TOP_K, chunks have as many elements of an output as fit: if a chunk has all, NumPy has
+        # nothing to merge.
         first = axes if reduction.exact or reduction.k else ()
         sizes = self._chunk_sizes(reduction.shape, self._stored, lambda sizes: itemsize * math.prod(sizes), first)
         # In order: all chunks of a region of the outputs, then all chunks of the next region.

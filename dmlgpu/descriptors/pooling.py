@@ -27,7 +27,7 @@ FLOAT_POOLING_TYPES: TypeTable = {  # feature levels 1_0 and 6_2
 
 QUANTIZED_TYPES = (DataType.INT8, DataType.UINT8)
 
-# Maximum of elements of a quantized window: sums of their differences from a zero point have 32 bits.
+# Maximum number of elements of a quantized window: sums of their differences from a zero point fit in 32 bits.
 MAX_QUANTIZED_WINDOW = ((1 << 31) - 1) // 255
 
 

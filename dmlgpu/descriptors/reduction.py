@@ -336,8 +336,8 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
             self._check_same_type()
 
     def canonical(self) -> OperatorDesc:
-        successor = _SUCCESSORS.get(self.function)
-        return successor(self.input_tensor, self.output_tensor, self.axes) if successor else self
+        equivalent = _EQUIVALENTS.get(self.function)
+        return equivalent(self.input_tensor, self.output_tensor, self.axes) if equivalent else self
 
 
 @dataclass(frozen=True)
@@ -434,8 +434,8 @@ class ExactSumOperatorDesc(_ReductionOperatorDesc):
 
     Args:
         input_tensor: 1 to 8 dimensions of FLOAT32.
-        output_tensor: that of each word: the input's sizes with 1 on every reduced axis, UINT32. The operator has
-            EXACT_WORDS outputs, one for each word.
+        output_tensor: one word of each sum: the input's sizes with 1 on every reduced axis, UINT32. The operator has
+            EXACT_WORDS outputs, all described by this field.
         axes: the reduced axes, a non-empty set.
         absolute: whether the elements' absolute values are added.
     """
@@ -467,8 +467,8 @@ class ExactSquaresOperatorDesc(ExactSumOperatorDesc):
     output_fields: ClassVar[tuple[str, ...]] = ("output_tensor",) * EXACT_SQUARES_WORDS
 
 
-# The operators that DirectML names as equivalents of functions.
-_SUCCESSORS: dict[ReduceFunction, type[ArgOperatorDesc]] = {
+# The operators that DirectML documents as equivalent to functions of REDUCE.
+_EQUIVALENTS: dict[ReduceFunction, type[ArgOperatorDesc]] = {
     ReduceFunction.ARGMAX: ArgmaxOperatorDesc,
     ReduceFunction.ARGMIN: ArgminOperatorDesc,
 }

@@ -32,13 +32,13 @@ class SupportsDLPack(Protocol):
 ArrayLike = npt.ArrayLike | SupportsDLPack
 
 MAX_RANK = 8  # DML_TENSOR_DIMENSION_COUNT_MAX1
-MAX_ELEMENTS = 2**32 - 1  # of a tensor; a stride and the reach of a strided tensor are held to it too
+MAX_ELEMENTS = 2**32 - 1  # of a tensor; also the maximum of a stride, and of `TensorDesc.reach`
 MAX_BYTES = 2**64 - 1  # TotalTensorSizeInBytes is a UINT64
-# Maximum of entries that are read from a sequence: more than any field has, and few enough for a message.
+# Maximum number of entries that are read from a sequence: more than any field has, and few enough for a message.
 _MOST_ENTRIES = 64
-# Maximum of steps of the search for elements that share memory.
+# Maximum number of steps of the search for elements that share memory.
 _MOST_WORK = 1 << 18
-# Maximum of bytes of an array that are copied at a time.
+# Maximum number of bytes of an array that are copied at a time.
 _PART_BYTES = 1 << 20
 
 
@@ -272,9 +272,9 @@ class TensorDesc:
         )
         if any(stride == 0 for stride, _ in dims) or self.reach < self.element_count:
             return True
-        # `sums` has the values of |d . stride| for the strides so far that the smaller ones can bring back to 0: d and
-        # -d are equivalent; d = 0 is left out. The largest stride comes first: if it exceeds `reach`, the most that the
-        # smaller ones add up to, its d must be 0.
+        # The largest stride comes first. `sums` has all values of |d . stride|, over the strides so far, that the
+        # smaller strides can bring back to 0; without d = 0, and with d and -d as one. If a stride exceeds `reach`, the
+        # maximum sum of the smaller ones, its d must be 0.
         sums: set[int] = set()
         work, reach = 0, self.reach - 1
         for stride, limit in dims:

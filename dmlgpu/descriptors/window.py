@@ -11,22 +11,22 @@ class Window(NamedTuple):
     """Windows along a dimension. Element i is at place i; places below 0, and after the last element, are padding."""
 
     size: int
-    """Elements of the dimension."""
+    """Number of elements along the dimension."""
     window_size: int
-    """Elements of a window."""
+    """Number of elements of a window."""
     stride: int = 1
     start_padding: int = 0
-    """Places before the first element; negative if the first window begins after it."""
+    """Number of places before the first element; negative if the first window begins after it."""
     end_padding: int = 0
     dilation: int = 1
     output_size: int = 1
     """The number of windows."""
     base_dilation: int = 1
-    """Places from one element to the next, as in XLA; for gradients it is the stride of their pooling."""
+    """Distance in places from one element to the next, as in XLA; for gradients it is the stride of their pooling."""
 
     @property
     def extent(self) -> int:
-        """Places from the first element of a window to its last, both included (decision 15)."""
+        """Number of places from the first element of a window to its last, both included (decision 15)."""
         return (self.window_size - 1) * self.dilation + 1
 
     @property
@@ -36,7 +36,7 @@ class Window(NamedTuple):
 
     @property
     def padded(self) -> int:
-        """Places of the elements and the padding."""
+        """Number of places, those of the padding included."""
         return self.start_padding + (self.size - 1) * self.base_dilation + 1 + self.end_padding
 
     def begin(self, window: int) -> int:
@@ -48,7 +48,7 @@ class Window(NamedTuple):
         return -(-(place + self.start_padding) // self.stride)
 
     def span(self, count: int) -> int:
-        """Places from the first element of `count` windows to their last, both included."""
+        """Number of places from the first element of `count` windows to their last, both included."""
         return (count - 1) * self.stride + self.extent
 
     @property
@@ -58,12 +58,12 @@ class Window(NamedTuple):
 
     @property
     def overhang(self) -> int:
-        """Places of the last window after the last element."""
+        """Number of places of the last window after the last element."""
         return max(0, self.end - self.start_padding - self.size)
 
     @property
     def inside(self) -> int:
-        """Elements of a window that can lie in the dimension at once."""
+        """Maximum number of elements of a window that are not in the padding."""
         return min(self.window_size, (self.size - 1) // self.dilation + 1)
 
     def counted(self, include_padding: bool) -> tuple[int, int]:

@@ -4,12 +4,12 @@
     interop.torch.max_pool2d(x, 3, stride=2, return_indices=True)
 
 max_pool1d to max_pool3d, avg_pool1d to avg_pool3d, lp_pool2d and max_unpool2d are as in `torch.nn.functional`, their
-modules as in `torch.nn`; adaptive_max_pool1d to adaptive_avg_pool3d as well, if all windows have one size; argmax,
-argmin, sum, mean, amax, amin, topk, cumsum and cumprod as in `torch`; roi_pool as in torchvision. Tensors must be on
-the CPU: they are copied to dmlgpu's default device, and results are copied back. Indices count within a plane, as in
-PyTorch. The first of equal maxima wins; the first NaN wins over all numbers. Autograd, except of roi_pool, and
-torch.compile work; the transforms of torch.func do not. Only reductions, topk, cumsum, cumprod and max_unpool2d have
-gradients of gradients.
+modules as in `torch.nn`; adaptive_max_pool1d to adaptive_max_pool3d and adaptive_avg_pool1d to adaptive_avg_pool3d as
+well, if all windows have one size; argmax, argmin, sum, mean, amax, amin, topk, cumsum and cumprod as in `torch`;
+roi_pool as in torchvision. Tensors must be on the CPU: they are copied to dmlgpu's default device, and results are
+copied back. Indices count within a plane, as in PyTorch. The first of equal maxima wins; the first NaN wins over all
+numbers. Autograd, except of roi_pool, and torch.compile work; the transforms of torch.func do not. Only reductions,
+topk, cumsum, cumprod and max_unpool2d have gradients of gradients.
 
 Needs the extra `torch`.
 

@@ -15,14 +15,14 @@ The patterns form a circle: -inf follows the last NaN. NaN also wins as a minimu
 neighbour of -inf. For integers the circle adds a pair that needs no check.
 
 rows.comp assumes more: it computes the highest key of many elements without the key of each (extremes.glsl). There,
-neighbours prove nothing about other pairs. So it chooses between neighbours in rows in which all elements but one are
-equal: all neighbours of types of 8 and 16 bits, and those near `_borders` of types of 32 bits. All other patterns of 32
-bits are in ascending rows: each is in a row, and must not win unless it is the last, or for ARGMIN the first.
+neighbours prove nothing about other pairs. So it gets rows of two neighbours, in which all elements but one are equal:
+with all neighbours of types of 8 and 16 bits, and with those near `_borders` of types of 32 bits. All other patterns of
+32 bits are in ascending rows: each is in a row, and must not win unless it is the last, or for ARGMIN the first.
 
 REDUCE with MAX and MIN, MAX_POOLING, and reduce.comp, which accumulates one element after the other, choose only
-between those neighbours that rows.comp has in rows of equal elements but one. That suffices, because they compare the
-same keys as ARGMAX and ARGMIN. For reduce.comp `tests/host/test_order_proofs.py` proves the order of any two patterns;
-it proves the compiled module, not a driver's compilation of it.
+between the neighbours of these rows. That suffices, because they compare the same keys as ARGMAX and ARGMIN. For
+reduce.comp `tests/host/test_order_proofs.py` proves the order of any two patterns; it proves the compiled module, not a
+driver's compilation of it.
 """
 
 from __future__ import annotations
