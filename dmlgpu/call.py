@@ -139,7 +139,7 @@ class Call:
 # Over axes
 
 _WIDENING = (ReduceFunction.SUM, ReduceFunction.MULTIPLY)  # sums and products of integers have 64 bits, as in NumPy
-_OF_EMPTY = {ReduceFunction.SUM: 0, ReduceFunction.MULTIPLY: 1, ReduceFunction.AVERAGE: np.nan}  # other: an error
+_OF_EMPTY = {ReduceFunction.SUM: 0, ReduceFunction.MULTIPLY: 1, ReduceFunction.AVERAGE: np.nan}  # others raise an error
 
 
 def arg(kind: type[ArgOperatorDesc], x: Operand, axis: Any, keepdims: Any, axis_direction: Any, dtype: Any) -> Call:
@@ -289,7 +289,7 @@ def cumulative(
     padding = None
     if flag(desc_name, "include_initial", initial):
         if x.is_on_device:
-            raise TypeError(f"{name}: include_initial=True takes no device tensor, whose size stays; pass x.numpy()")
+            raise TypeError(f"{name}: include_initial=True needs an array, not a device tensor; pass x.numpy()")
         # Add an element at the end of each line, and compute exclusive results: none of them includes it.
         end = (0, 1) if desc.axis_direction is AxisDirection.INCREASING else (1, 0)
         padding = tuple([end if i == desc.axis else (0, 0) for i in range(len(shape))])
@@ -316,7 +316,7 @@ def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) ->
             raise TypeError(f"{name}: dtype={shown(dtype)} is neither a DataType nor a NumPy type")
         requested = member.numpy if isinstance(member, DataType) else member.newbyteorder("=")
     elif source.kind == "b" and function in _WIDENING:
-        requested = np.dtype(np.int64)  # counts, as in NumPy
+        requested = np.dtype(np.int64)  # the sum of bool is a count, as in NumPy
     if requested not in allowed or source.kind not in "biuf":
         refused = f"dtype={requested} of {source}" if dtype is not None else source
         has_dtype = function not in (ReduceFunction.MAX, ReduceFunction.MIN) and source.kind in "biuf"

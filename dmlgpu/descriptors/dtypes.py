@@ -50,8 +50,8 @@ class Enumeration(enum.IntEnum):
 class DataType(Enumeration):
     """DML_TENSOR_DATA_TYPE, the type of an element.
 
-    Members are UNKNOWN, FLOAT16, FLOAT32, FLOAT64, and INT and UINT of 4, 8, 16, 32 and 64 bits. No operator takes
-    UNKNOWN, INT4 and UINT4.
+    Members are UNKNOWN, FLOAT16, FLOAT32, FLOAT64, and INT and UINT of 4, 8, 16, 32 and 64 bits. No operator accepts
+    UNKNOWN, INT4 or UINT4.
     """
 
     UNKNOWN = 0
@@ -141,7 +141,7 @@ def element_type(dtype: Any) -> DataType | np.dtype[Any] | None:
         return None
 
 
-# Types beyond DirectML that operators take if they select elements: NumPy's default type.
+# Types beyond DirectML that operators accept if they only select elements: NumPy's default type.
 EXTENSIONS = (DataType.FLOAT64,)
 
 

@@ -263,8 +263,8 @@ def _unchanged(partials: Array, axis: Any, keepdims: bool) -> Array:
 
 
 def _merged(reduction: Reduction, partials: Any, axis: Any, keepdims: bool) -> Array:
-    # Nested lists of partials, one level per axis. Sums have any number of terms on axes[0], and 1 on other reduced
-    # axes.
+    # Dask passes nested lists of partials, one level per axis. Exact sums have any number of terms along axes[0], and
+    # size 1 along the other reduced axes.
     return reduction.merged(np.concatenate([*flatten([partials])], reduction.axes[0]))
 
 

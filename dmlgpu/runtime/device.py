@@ -165,7 +165,7 @@ class Device:
         """A block whose calls with device tensors are submitted together.
 
         The calls are computed at the end of the block, even if an exception ends it; earlier, if memory runs short or
-        there are too many calls. If Ctrl-C stops the computation, the rest is never computed. To read a tensor in the
+        there are too many calls. If Ctrl-C stops the computation, the rest is never computed. Reading a tensor in the
         block is safe: all calls so far are computed first. Calls from other threads join the batch. Blocks may be
         nested; the end of the outermost block submits the calls. If the driver refuses a call, the error is raised, and
         the next use of the device tries again.
@@ -195,7 +195,7 @@ class Device:
 
         In the block each dispatch and each copy is a separate submission, which costs 30 to 60 us: a call of several
         dispatches takes longer than without a profile. Results are the same. Pending calls of a batch run before the
-        block begins, and again before it ends.
+        block begins, and those that follow before it ends.
 
         Raises:
             DeviceError: the device is closed, or has another active profile.

@@ -167,7 +167,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
             "allocation  the largest single allocation of memory",
             "group size  the maximum number of invocations in a workgroup",
             "groups      the maximum number of workgroups in a dispatch",
-            "heaps       the device's memory heaps; device: of tensors; host: of copies to and from the host",
+            "heaps       the device's memory heaps; device: for tensors; host: for copies to and from the host",
         ),
     )
     listing.add_argument("--json", action="store_true", help="print a JSON array with all properties, sizes in bytes")

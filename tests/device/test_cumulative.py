@@ -108,7 +108,7 @@ def test_functions_of_device_tensors_are_those_of_numpy(device):
         out = device.tensor(np.zeros_like(x))
         assert function(t, axis=1, out=out) is out
         np.testing.assert_array_equal(out.numpy(), numpy(x, 1))
-        message = "include_initial=True takes no device tensor, whose size stays"
+        message = "include_initial=True needs an array, not a device tensor"
         refuses(message, function, t, error=TypeError, axis=0, include_initial=True)
         refuses("is not converted to int64", function, device.tensor(np.int32([1, 2])), error=TypeError)
 
