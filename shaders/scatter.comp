@@ -11,7 +11,7 @@ layout(push_constant) uniform Push {
     uint size[4];        // of source and indices
     uint first_element;  // the elements of this dispatch: the first, a multiple of 4, and how many
     uint element_count;
-    uint last_base;      // of the marks, `last` in core/scattered.glsl
+    uint marks_base;     // output number + marks_base is the offset of its mark
     uint indices_stride[4];
     uint indices_first;  // the bound segment of the indices: its first element, and the size of a full segment
     uint indices_count;
@@ -32,8 +32,8 @@ layout(push_constant) uniform Push {
 #include "core/scattered.glsl"
 
 layout(constant_id = 11) const uint WRITE = 0;  // which elements are written: Write of kernels/scatter.py
-// The bit of a mark that a later element than the marked one sets: the highest, or 0 if numbers of elements need it. If
-// it is 0, AGAIN writes every marked element once more.
+// A later element than the marked one replaces the mark, and sets this bit in it: the highest bit, or 0 if element
+// numbers need that one. With 0, AGAIN writes every marked element once more.
 layout(constant_id = 12) const uint LATE = 0;
 layout(constant_id = 13) const bool CHECKED = false;  // do nothing unless the word `again` (scattered.glsl) is set
 
@@ -45,13 +45,13 @@ layout(set = 0, binding = 3) buffer Values { uint values[]; };
 // The push constants that every element needs, each read once (kernel.glsl).
 uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
 uint values_first = push.values_first, values_count = push.values_count, values_base = push.values_base;
-uint last_base = push.last_base;
+uint marks_base = push.marks_base;
 uvec4 source_stride = all_of(push.source_stride), values_stride = all_of(push.values_stride);
 uvec4 output_size = uvec4(size.xy, push.plane[0], push.plane[1]);
 
-// Writes an output. Other invocations may write its neighbours in the word at the same time. Except with ALL, no two
-// write the same output: the stores are atomic because llvmpipe is faster at these (windows of 2x2 on Mesa 22.3: 14.5
-// ms, not 18.4).
+// Writes an output. Other invocations may write its neighbours in the word at the same time. Only with ALL may two
+// write the same output; the stores are atomic because llvmpipe is faster at these (pooling windows of 2 x 2 on Mesa
+// 22.3: 14.5 ms, not 18.4).
 void write(uint at, Bits bits)
 {
 #if BITS == 64
@@ -73,10 +73,10 @@ bool write_marked(uint number, uint index, uint packed)
 {
     uint mark = number + 1, marked = mark;
     if (!ALL && !COMPARES)
-        marked = atomicLoad(last[index + last_base], RELAXED);
+        marked = atomicLoad(marks[index + marks_base], RELAXED);
     bool again = !AGAIN && (marked & ~LATE) < mark;
     if (again)
-        atomicMax(last[index + last_base], mark | LATE);
+        atomicMax(marks[index + marks_base], mark | LATE);
     if (marked == (AGAIN ? mark | LATE : mark)) {
         uint from = address_of(number, size, source_stride), to = address_of(index, output_size, values_stride);
         if (is_bound(from, source_first, source_count) && is_bound(to, values_first, values_count)) {
@@ -96,9 +96,9 @@ bool write_marked(uint number, uint index, uint packed)
 
 void main()
 {
-    uint first_output = push.first_output, output_count = push.output_count, again_at = first_output + last_base - 1;
+    uint first_output = push.first_output, output_count = push.output_count, again_at = first_output + marks_base - 1;
     uint first_element = push.first_element, end = first_element + push.element_count;
-    if ((AGAIN || CHECKED) && last[again_at] == 0)
+    if ((AGAIN || CHECKED) && marks[again_at] == 0)
         return;
     Items mine = items_of((push.element_count - 1) / 4 + 1);
     uint item = mine.next;
@@ -116,5 +116,5 @@ void main()
     }
     uint flags = (any_again ? 1 : 0) | (ended_early(item, mine.end) ? ENDED_EARLY : 0);
     if (flags != 0)
-        atomicOr(last[again_at], flags);
+        atomicOr(marks[again_at], flags);
 }

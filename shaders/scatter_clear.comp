@@ -1,12 +1,12 @@
 #version 430
-// Sets outputs to 0, the first step of core/scattered.glsl. An item is 16 bytes of outputs.
+// The first step of core/scattered.glsl: sets outputs to 0. An item is 16 bytes of outputs.
 
 #include "core/scattered.glsl"
 
 layout(set = 0, binding = 1) buffer Values { uint values[]; };
 layout(set = 0, binding = 1) buffer ValueVectors { uvec4 value_vectors[]; };
 
-// Address + base is the offset in the buffer, in elements.
+// An address in a tensor plus the tensor's base is the offset in its buffer, in elements.
 layout(push_constant) uniform Push {
     uint first_output;  // the outputs of this dispatch: the first, and how many
     uint output_count;

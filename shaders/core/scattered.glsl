@@ -1,24 +1,25 @@
 // Shared by the kernels that scatter: output[index[i]] = source[i]; the last of elements with equal indices wins.
-// Invocations run in any order, so this needs four steps. `last` has a word `again`, then for each output 1 + an
-// element's number:
+// Invocations run in any order, so this needs four steps. The buffer `marks` has a word `again`, then a mark for each
+// output: 1 + an element's number.
 //
 //   scatter_clear    output[...] = 0
-//   scatter_mark     last[index[i]] = i + 1         if indices repeat, any of their elements may win
-//   scatter          output[index[i]] = source[i]   if last[index[i]] == i + 1; if it is less, this element is later:
-//                    last[index[i]] = max(last[index[i]], i + 1 + LATE), again = 1
-//   scatter, AGAIN   output[index[i]] = source[i]   if again != 0 and last[index[i]] == i + 1 + LATE
+//   scatter_mark     marks[index[i]] = i + 1        if indices repeat, any of their elements may win
+//   scatter          output[index[i]] = source[i]   if marks[index[i]] == i + 1; if it is less, this element is later:
+//                    marks[index[i]] = max(marks[index[i]], i + 1 + LATE), again = 1
+//   scatter, AGAIN   output[index[i]] = source[i]   if again != 0 and marks[index[i]] == i + 1 + LATE
 //
 // `scatter` binds four buffers, so it has no status (kernel.glsl), and sets a bit of `again` if a driver ended a loop
 // early. scatter_mark with REPORTS, the fifth step, copies the bit to the status.
 //
-// For elements of 8 or 16 bits, numbers need more memory than all tensors. If that is too much, `last` has the numbers
-// for a part of the outputs, and the steps above run for one part after the other. Two steps come before them, and with
-// CHECKED they do nothing unless again != 0: unless indices repeat, and their elements differ.
+// For elements of 8 or 16 bits, marks need more memory than all tensors. If that is too much, only a part of the
+// outputs has marks at a time, and the steps above run for one part after the other. The two steps below then come
+// first. If they leave again == 0, no indices repeat, or their elements are equal: with CHECKED the steps above then do
+// nothing.
 //
 //   scatter, ALL         output[index[i]] = source[i]   if indices repeat, any bits of their elements may win
 //   scatter, COMPARES    again = 1                      if output[index[i]] != source[i]
 //
-// `last` is read only where scatter_mark wrote it. `scatter` needs atomicMax() only if indices repeat: without
+// A mark is read only where scatter_mark wrote it. `scatter` needs atomicMax() only if indices repeat: without
 // scatter_mark, atomicMax() takes half of all the time on llvmpipe, and nearly all on SwiftShader.
 //
 // Without PACKED, elements and outputs outside the bound segments are skipped.
@@ -49,7 +50,7 @@ bool is_bound(uint address, uint first, uint count) { return PACKED || address -
 
 layout(set = 0, binding = INDICES) readonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = INDICES) readonly buffer IndexVectors { uvec4 index_vectors[]; };
-layout(set = 0, binding = INDICES + 1) buffer LastElements { uint last[]; };
+layout(set = 0, binding = INDICES + 1) buffer Marks { uint marks[]; };
 #define RELAXED gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsRelaxed
 
 // The push constants that every element needs, each read once (kernel.glsl).

@@ -1,4 +1,7 @@
-"""The three scatter*.comp: out[index[i]] = source[i]; the last of equal indices counts, all other outputs are 0."""
+"""The three scatter*.comp: out[index[i]] = source[i].
+
+The last of equal indices wins. Outputs that have no index are 0.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,20 @@ from dmlgpu.lowering.problem import Role, Source
 
 # Ranges begin at multiples of this unless a segment ends before, so that a vector is in one range.
 _ALIGNMENT = 64
-# Elements of an item, and its loads: per element the words of its index, the last element with it, and the element.
+# Elements of an item, and its loads: for each element two words of its index, its output's mark, and the element.
 _ITEM, _LOADS = 4, 16
 
 
 class Write(enum.IntEnum):
-    """Which elements scatter.comp writes."""
+    """Which elements scatter.comp writes (core/scattered.glsl)."""
 
     MARKED = 0
+    """Those that marked their outputs."""
     AGAIN = 1
+    """Those that replaced a mark in the step before."""
     ALL = 2
     COMPARES = 3
-    """None: it compares elements with written ones."""
+    """None: it compares elements with the outputs."""
 
 
 @dataclass(frozen=True)
@@ -65,26 +70,26 @@ class Scatter(Kernel):
 
     @cached_property
     def temporaries(self) -> tuple[TensorDesc, ...]:
-        """A word, and for each output with a mark 1 + the number of its last element."""
+        """The marks, and the word `again` before them (core/scattered.glsl)."""
         return (TensorDesc(DataType.UINT32, (min(self.problem.output_count, self._most_marked) + 1,)),)
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         (output,), (source, indices) = self.problem.outputs, self.problem.sources
         values = Source(output.tensor, output.role, output.number, output.segment_size)
-        last = {"last": (Source(self.temporaries[0], Role.TEMPORARY), 0)}
+        marks = {"marks": (Source(self.temporaries[0], Role.TEMPORARY), 0)}
         all_outputs, all_elements = range(self.problem.output_count), range(self.source.element_count)
         most, checked = self._most(_ITEM, _LOADS), self._is_checked
         late = 1 << 31 if len(all_elements) < 1 << 31 else 0
 
         def mark(outputs: range, numbers: range, **constants: int) -> Iterator[tuple[Dispatch, int]]:
             for elements, (indices_segment,) in self._ranges(numbers, most, indices):
-                bound = {"indices": (indices, indices_segment)} | last
+                bound = {"indices": (indices, indices_segment)} | marks
                 yield self._dispatch("scatter_mark", outputs, elements, bound, **constants), 0
 
         def write(which: Write, outputs: range, values_segment: int) -> Iterator[tuple[Dispatch, int]]:
             constants = {"write": which, "late": late, "checked": checked and which in (Write.MARKED, Write.AGAIN)}
             for elements, (indices_segment, source_segment) in self._ranges(all_elements, most, indices, source):
-                bound = {"indices": (indices, indices_segment)} | last
+                bound = {"indices": (indices, indices_segment)} | marks
                 bound |= {"source": (source, source_segment), "values": (values, values_segment)}
                 yield self._dispatch("scatter", outputs, elements, bound, **constants), 0
 
@@ -134,14 +139,14 @@ class Scatter(Kernel):
             push |= {"first_element": elements.start, "element_count": len(elements)}
         bindings = []
         for name, (one, segment) in bound.items():
-            if name != "last":
+            if name != "marks":
                 push |= segment_push(name, one.segment_size, segment) | {f"{name}_stride": one.tensor.element_strides}
-            bits, written = one.tensor.data_type.bits, name in ("last", "values")
+            bits, written = one.tensor.data_type.bits, name in ("marks", "values")
             bindings.append(Binding(one.role, one.number, segment, f"{name}_base", bits, written=written))
         if "values" in bound:
             push["plane"] = target.tensor.sizes[2:]
-        if "last" in bound:
-            push["last_base"] = wrapped(1 - outputs.start)
+        if "marks" in bound:
+            push["marks_base"] = wrapped(1 - outputs.start)
         constants["packed"] = all(one.tensor.is_packed for one, _ in bound.values())
         constants["index_words"] = self.problem.sources[1].tensor.data_type.bits // 32
         constants = constants_of(self.problem, self.limits, (), **constants)
