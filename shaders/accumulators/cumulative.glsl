@@ -19,7 +19,7 @@ struct State {
     Specials specials;
 };
 
-// The least signed pattern is that of -0: if all elements are -0, so is `most`.
+// The least signed pattern is that of -0: `max_signed` stays at it if all elements are -0.
 State identity() { return State(Pair(0.0, 0.0), 1.0, Specials(int(SIGN_BIT), 0u)); }
 
 // Multiplies a sum by `factor`, unless it is scaled already.
@@ -54,11 +54,12 @@ Bits value_of(State state, uint count)
 {
     precise float scaled = state.sum.high * REVERSED_SCALE;
     float total = state.scale == 1.0 ? state.sum.high : scaled, negative_zero = uintBitsToFloat(SIGN_BIT);
-    int most = state.specials.most;
-    uint top = state.specials.top;
-    bool negative = top == (SIGN_BIT | INFINITE), positive = most == int(INFINITE);
-    bool nan = any(bvec3(most > int(INFINITE), top > (SIGN_BIT | INFINITE), all(bvec2(negative, positive))));
-    total = all(bvec2(most == int(SIGN_BIT), top == SIGN_BIT)) ? negative_zero : total;
+    int max_signed = state.specials.max_signed;
+    uint max_unsigned = state.specials.max_unsigned;
+    bool negative = max_unsigned == (SIGN_BIT | INFINITE), positive = max_signed == int(INFINITE);
+    bool nan
+        = any(bvec3(max_signed > int(INFINITE), max_unsigned > (SIGN_BIT | INFINITE), all(bvec2(negative, positive))));
+    total = all(bvec2(max_signed == int(SIGN_BIT), max_unsigned == SIGN_BIT)) ? negative_zero : total;
     Bits bits = rounded(total), least = infinity(true), greatest = infinity(false), not_a_number = NAN_BITS;
     bits = negative ? least : bits;
     bits = positive ? greatest : bits;
@@ -71,8 +72,8 @@ const uint STATE_WORDS = 5;
         (words)[at] = floatBitsToUint((state).sum.high); \
         (words)[(at) + 1] = floatBitsToUint((state).sum.low); \
         (words)[(at) + 2] = floatBitsToUint((state).scale); \
-        (words)[(at) + 3] = uint((state).specials.most); \
-        (words)[(at) + 4] = (state).specials.top; \
+        (words)[(at) + 3] = uint((state).specials.max_signed); \
+        (words)[(at) + 4] = (state).specials.max_unsigned; \
     }
 #define LOAD_STATE(state, words, at) \
     state = State(Pair(uintBitsToFloat((words)[at]), uintBitsToFloat((words)[(at) + 1])), \

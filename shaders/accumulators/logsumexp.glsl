@@ -139,8 +139,8 @@ const uint STATE_WORDS = 6;
         (words)[at] = floatBitsToUint((state).shift); \
         (words)[(at) + 1] = floatBitsToUint((state).sum.high); \
         (words)[(at) + 2] = floatBitsToUint((state).sum.low); \
-        (words)[(at) + 3] = uint((state).specials.most); \
-        (words)[(at) + 4] = (state).specials.top; \
+        (words)[(at) + 3] = uint((state).specials.max_signed); \
+        (words)[(at) + 4] = (state).specials.max_unsigned; \
         (words)[(at) + 5] = (state).least; \
     }
 #define LOAD_STATE(state, words, at) \

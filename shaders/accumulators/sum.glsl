@@ -33,7 +33,7 @@ Operand operand_of(Bits bits)
 }
 Operand or_neutral(Operand operand, bool is_element)
 {
-    return Operand(is_element ? operand.term : 0.0, specials_of(is_element ? operand.specials.top : 0u));
+    return Operand(is_element ? operand.term : 0.0, specials_of(is_element ? operand.specials.max_unsigned : 0u));
 }
 // The sum of two operands. Its rounding error is lost, so only a few such additions may follow each other.
 #define HAS_PAIRWISE_ADD
@@ -57,7 +57,7 @@ void accumulate(inout State state, Operand operand, uint index)
 }
 State state_of(Operand operand, uint index)
 {
-    // Never -0, as in accumulate(). Not by adding 0: drivers remove such an addition.
+    // -0 becomes +0, as in accumulate(). Adding 0 would do this, too, but drivers remove such an addition.
     uint bits = floatBitsToUint(operand.term), zero = 0;
     return State(Pair(uintBitsToFloat(bits == SIGN_BIT ? zero : bits), 0.0), operand.specials);
 }
@@ -93,8 +93,8 @@ const uint STATE_WORDS = 4;
     { \
         (words)[at] = floatBitsToUint((state).sum.high); \
         (words)[(at) + 1] = floatBitsToUint((state).sum.low); \
-        (words)[(at) + 2] = uint((state).specials.most); \
-        (words)[(at) + 3] = (state).specials.top; \
+        (words)[(at) + 2] = uint((state).specials.max_signed); \
+        (words)[(at) + 3] = (state).specials.max_unsigned; \
     }
 #define LOAD_STATE(state, words, at) \
     state = State(Pair(uintBitsToFloat((words)[at]), uintBitsToFloat((words)[(at) + 1])), \

@@ -48,18 +48,24 @@ const uint NAN_BITS = 0x7FC00000u;
 
 const uint SIGN_BIT = 0x80000000u;
 
-// Tells whether a set of elements has infinities or NaN. `most` is the greatest pattern as a signed number: a positive
-// float's, if there is one. `top` is the greatest as an unsigned number: a negative float's, if there is one.
+// Tells whether a set of elements has infinities or NaN: by the greatest of their patterns as signed numbers, which is
+// a positive float's if there is one, and by the greatest as unsigned numbers, a negative float's if there is one.
 struct Specials {
-    int most;
-    uint top;
+    int max_signed;
+    uint max_unsigned;
 };
 Specials no_specials() { return Specials(0, 0); }
 Specials specials_of(uint pattern) { return Specials(int(pattern), pattern); }
-Specials joined(Specials a, Specials b) { return Specials(max(a.most, b.most), max(a.top, b.top)); }
-bool has_nan(Specials specials) { return specials.most > int(INFINITE) || specials.top > (SIGN_BIT | INFINITE); }
-bool has_infinity(Specials specials) { return specials.most == int(INFINITE); }
-bool has_negative_infinity(Specials specials) { return specials.top == (SIGN_BIT | INFINITE); }
+Specials joined(Specials a, Specials b)
+{
+    return Specials(max(a.max_signed, b.max_signed), max(a.max_unsigned, b.max_unsigned));
+}
+bool has_nan(Specials specials)
+{
+    return specials.max_signed > int(INFINITE) || specials.max_unsigned > (SIGN_BIT | INFINITE);
+}
+bool has_infinity(Specials specials) { return specials.max_signed == int(INFINITE); }
+bool has_negative_infinity(Specials specials) { return specials.max_unsigned == (SIGN_BIT | INFINITE); }
 
 // A number as the sum of two floats: `high` is the float nearest to it, `low` is the rest.
 struct Pair {
