@@ -5,7 +5,7 @@
 
 #include "core/columns.glsl"
 
-layout(constant_id = 14) const bool FEW_ELEMENTS = false;  // of an output: stores take a large part of the time
+layout(constant_id = 14) const bool FEW_ELEMENTS = false;  // per output, so that stores take a large part of the time
 
 // Accumulates the elements of an item. accumulate_rows() of columns_cooperating.comp for one row would do the same, but
 // SwiftShader keeps its loop of one iteration as a loop, and the vectors in memory.
@@ -13,7 +13,7 @@ void accumulate_columns(Item item)
 {
     uint count = item.end - item.begin, at = item.address;
     for (uint offset = 0; offset < count; offset += OUTPUT_COLUMNS, at += OUTPUT_COLUMNS * step_size) {
-        // The last row may overlap the row before it: by `again` elements of an output, in `skipped` columns.
+        // The last row may begin with elements of the row before: `again` of every output, in `skipped` columns.
         uint again = OUTPUT_COLUMNS == 1 ? 0 : max(offset + OUTPUT_COLUMNS, count) - count, skipped = again * step_size;
         uvec4 vectors[ITEM_VECTORS];
         [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
@@ -32,9 +32,9 @@ void write_columns(Item item)
                 write_column(item, k, columns[k]);
         return;
     }
-    // The last column is written first, so that `overlap` bounds the loop: drivers unroll loops between constants, and
-    // take up to seconds to compile so many stores. A copy, because shifting `columns` slows accumulate_columns() on
-    // llvmpipe (Mesa 22.3).
+    // A loop from the last column down to `overlap`: drivers unroll loops with constant bounds, and take up to seconds
+    // to compile so many stores. It shifts a copy, because shifting `columns` slows accumulate_columns() on llvmpipe
+    // (Mesa 22.3).
     Column results[COLUMNS];
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
         results[k] = columns[k];

@@ -10,7 +10,8 @@
 #define COOPERATING
 #include "core/cooperating.glsl"
 
-// Load IN_FLIGHT partials at a time, as suits a GPU. llvmpipe (Mesa 25) compiles 40 blocks for each word of a load.
+// Load IN_FLIGHT partials at a time. Only on GPUs, because llvmpipe (Mesa 25) compiles 40 basic blocks for each word
+// that is loaded.
 layout(constant_id = 12) const bool LOADS_TOGETHER = false;
 
 // As in axes.glsl.
@@ -26,7 +27,7 @@ layout(push_constant) uniform Push {
     uint partial_count;
     uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
-    uint partials_base;       // in words
+    uint partials_base;     // in words
     uint target_first;      // the bound segment of the output: its first element, and the size of a full segment
     uint target_count;
     uint target_base;       // address + target_base is the offset in the buffer, in elements
@@ -38,7 +39,7 @@ layout(push_constant) uniform Push {
     uint rank;
     uint index_step;        // the indices of output i begin with i * index_step
     uint split_size;        // TO_PARTIALS: partials of a split
-    uint word;              // exact.glsl: number of the word of each state to write
+    uint word;              // value_of() of exact.glsl computes this word of a state, with RESULT == WORD
 } push;
 
 // Offset of state `number` of output `i`, in words.
@@ -85,15 +86,15 @@ void main()
         uint begin = split * split_size;
         uint end = is_written ? begin + min(partial_count - begin, split_size) : begin;
         State state = of_all_threads(combined(i, begin, end));
-        uint count = NEEDS_COUNT ? source[partial_at(i, begin) + STATE_WORDS] : push.word;
+        uint count_or_word = NEEDS_COUNT ? source[partial_at(i, begin) + STATE_WORDS] : push.word;
         if (is_written && thread() == 0) {
             if (TO_PARTIALS)
-                STORE_PARTIAL(target, item * PARTIAL_WORDS + push.target_base, state, count)
+                STORE_PARTIAL(target, item * PARTIAL_WORDS + push.target_base, state, count_or_word)
             else {
                 if (INDEX_WORDS != 0)
                     STORE_INDEX(target, address + push.target_base, first_index + index_of(state))
                 if (VALUES)
-                    STORE_ELEMENT(values, address + push.values_base, value_of(state, count))
+                    STORE_ELEMENT(values, address + push.values_base, value_of(state, count_or_word))
             }
         }
     }

@@ -43,8 +43,8 @@ State ring[RING_ROWS * TILE_WIDTH];  // row by row
 State states[TILE_WIDTH];            // of a row of outputs
 Operand operands[SPAN];              // of an input row
 
-// The first of `at`, `at` + `dilation`, ... that is not in the padding before the input. Coordinates in that padding are
-// negative: they wrap around to large numbers.
+// The first of `at`, `at` + `dilation`, ... that is not in the padding before the input. Coordinates in that padding
+// are negative: they wrap around to large numbers.
 uint first_inside(uint at, uint padding, uint dilation)
 {
     uint steps = at + padding < padding ? (0 - at - 1) / dilation + 1 : 0;
@@ -77,8 +77,8 @@ void begin_ring_row(uint plane, uint z, uint y)
 
 // Accumulates a window's elements of a span, from element `first` on. `index` is the index of element 0.
 #ifdef HAS_PAIRWISE_ADD
-// Adds eight elements in pairs to four sums, then the four sums: no element goes through more than 3 additions before
-// accumulate().
+// Adds eight elements in pairs, then their sums in pairs, and so on: no element goes through more than 3 additions
+// before accumulate().
 void accumulate_window(inout State state, uint first, uint index)
 {
     [[unroll]] for (uint eight = 0; eight < (WINDOW_WIDTH + 7) / 8; ++eight) {
@@ -143,8 +143,8 @@ void load_rows(uint plane, uint front, uint first_z, uint top, uint left)
 State combine_rows(State a, State b)
 {
 #ifdef HAS_INDEX
-    // If no indices are written and windows have one depth, all elements of `b` come after those of `a`. appended() then
-    // compares no indices, so the compiler keeps none in registers.
+    // If windows have one depth, all elements of `b` come after those of `a`. If no indices are written either,
+    // appended() compares none, so the compiler keeps none in registers.
     if (INDEX_WORDS == 0 && WINDOW_DEPTH == 1)
         return appended(a, b);
 #endif

@@ -1,7 +1,7 @@
 #version 430
 // Reductions where the elements of an output are contiguous in memory, and fill at least a vector of 16 bytes: they are
-// loaded in vectors. An invocation reduces an output, or one split of its elements. For CPU drivers; GPUs run
-// rows_cooperating.comp.
+// loaded in vectors. An invocation reduces an output, or one split of its elements. This kernel is for CPU drivers;
+// GPUs run rows_cooperating.comp.
 
 #include "core/rows.glsl"
 
@@ -10,8 +10,8 @@ layout(constant_id = 12) const bool SHORT = false;  // rows are too short for st
 layout(constant_id = 13) const bool ALIGNED_INSIDE = false;
 
 // Accumulates a row in vectors. All but the first and the last begin at multiples of 16 bytes. Vectors may overlap, and
-// their common elements are accumulated twice. Not for a sum of floats: its order must not depend on where a row
-// begins.
+// their common elements are accumulated twice. A sum of floats cannot use this, because its order of additions must not
+// depend on where a row begins.
 //
 //   [ first ]                 [ last ]
 //       [ vector ] ... [ vector ]

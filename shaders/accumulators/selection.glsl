@@ -61,7 +61,8 @@ struct State {
     uint index;
 };
 
-// The lowest key, and the bits of the element that has it, because LOAD_STATE recomputes the key from the bits.
+// The state of no elements (accumulator.glsl explains `index`): the lowest key, and the bits of the element that has
+// this key, because LOAD_STATE recomputes keys from bits.
 State empty_from(uint index)
 {
     Bits least = NUMBER_KIND == INT ? TOP_BIT : Bits(0), greatest = least ^ EVERY_BIT;
@@ -71,7 +72,7 @@ State empty_from(uint index)
     return State(Bits(0), MINIMUM ? greatest : least, index);
 }
 
-// At equal keys, every element's index wins over this one, or equals it.
+// Its index wins no tie: with LAST it is the first of all, otherwise it comes after all.
 State identity() { return empty_from(LAST ? 0 : NONE); }
 
 State state_of(Operand operand, uint index) { return State(operand.key, operand.bits, index); }
@@ -94,6 +95,7 @@ State combine(State a, State b)
     return State(wins ? b.key : a.key, wins ? b.bits : a.bits, wins ? b.index : a.index);
 }
 
+// accumulator.glsl explains these.
 #define HAS_INDEX
 const bool REPEATABLE = true;
 State appended(State a, State b)

@@ -5,8 +5,8 @@
 
 layout(constant_id = 10) const bool FLAT = false;  // one stride leads from output to output (columns.comp: row to row)
 
-// The target of partials, of indices, or of values without indices. If there is one output tensor, both bindings have
-// it.
+// `target` receives partials, or indices, or the values of accumulators without indices. With HAS_INDEX, `values`
+// receives values. If only one tensor is written, it has both bindings.
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
 #ifdef HAS_INDEX
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
@@ -22,7 +22,7 @@ layout(push_constant) uniform Push {
     uint reduced_rank;
     uint reduced_begin;     // this dispatch reduces elements reduced_begin to reduced_end - 1 of each output
     uint reduced_end;
-    uint split_size;        // elements of a split, which an invocation reduces, or several that cooperate
+    uint split_size;        // number of elements of a split; one invocation reduces them, or several that cooperate
     uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
     uint element_count;     // elements of an output, in all dispatches together
@@ -90,9 +90,9 @@ Split split_of(uint item)
     return split;
 }
 
-#ifndef State  // exact_axes.comp has bins
+#ifndef State  // exact_axes.comp defines it, and has functions of its own for these
 
-// Loads the bits of the element at `address`, which the state chose, if they are written.
+// If bits are written, loads those of the element that a selection's state has chosen, which is at `address`.
 void reload_bits(inout State state, uint address)
 {
 #ifdef HAS_INDEX

@@ -19,9 +19,10 @@ layout(constant_id = 7) const bool ALIGNED = false;      // load_vector() loads 
 
 const uint UINT = 0, INT = 1, FLOAT = 2;
 
-// The input. Its bound segment begins with element source_first; a full segment has source_count. The tensor's last one
-// may be shorter, but no address is past its end. Address + source_base is the offset in the buffer. Kernels copy these
-// and other push constants: llvmpipe loads one at every read, for one invocation after the other.
+// The input, of which a dispatch binds one segment. The bound segment begins with element source_first; a full segment
+// has source_count. The tensor's last one may be shorter, but no address is past its end. Address + source_base is the
+// offset in the buffer. Kernels copy these and other push constants: llvmpipe loads one at every read, for one
+// invocation after the other.
 #ifndef SOURCE
 #define SOURCE 1  // its binding
 #endif
@@ -88,8 +89,8 @@ bool ended_early(uint next, uint end)
 }
 const uint ENDED_EARLY = 2;  // the bit of the status
 
-// kompute.py reads it after each submission. scatter.comp does without: it binds four others, all that Vulkan
-// guarantees.
+// kompute.py reads the status after each submission. scatter.comp has none, because it binds four other buffers, and
+// Vulkan guarantees no more.
 layout(set = 0, binding = 0) buffer Status { uint status[]; };
 
 // Tells the host if a driver ended a loop early. Each invocation ends with this.
