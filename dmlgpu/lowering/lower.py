@@ -73,7 +73,7 @@ def lower(
         # `of_plan` adds workgroups: tiles are smaller, and another kernel may be the first that fits.
         kernels, passed_over = _kernels(desc, problems, plan_limits, kernel, len(temporaries))
     elements = sum([one.elements for one in kernels])
-    dispatches, partial_bytes = _cut(desc, kernels, plan_limits, elements)
+    dispatches, partial_bytes = _dispatches(desc, kernels, plan_limits, elements)
     _check_loads(desc, dispatches, plan_limits)
     temporaries += sum([one.temporaries for one in kernels], ())
     variants = [*dict.fromkeys([dispatch.shader.variant for dispatch in dispatches])]
@@ -84,7 +84,7 @@ def lower(
 def _in_memory(
     desc: OperatorDesc, problems: Sequence[Problem], limits: Limits, memory: tuple[int, ...]
 ) -> tuple[Problem, ...]:
-    """The problems, with the segment size of each tensor: by `memory`, and for temporaries as in new memory."""
+    """The problems, with the segment size of each tensor: from `memory`, or for temporaries that of new memory."""
     first = {Role.INPUT: 0, Role.OUTPUT: len(desc.inputs)}
 
     def segment_size(operand: Source | OutputTensor) -> int:
@@ -172,17 +172,17 @@ def _kernel(desc: OperatorDesc, candidates: Sequence[Kernel], requested: str | N
 def _kernel_choice(kernels: Sequence[Kernel], passed_over: dict[str, str], variants: Sequence[str]) -> tuple[str, ...]:
     """`Plan.kernel_choice` of a plan with dispatches of these variants."""
     unused = [one.name for one in kernels if not one.variants.keys() & variants]
-    why_not = passed_over | dict.fromkeys(unused, "no part within the segments fits it")
+    why_not = passed_over | dict.fromkeys(unused, "it suits no part of the work; another kernel computes all parts")
     choice = [f"{name}: {DESCRIPTIONS[name]}" for name in variants]
     if any(isinstance(one.problem.domain, Axes) and one.problem.domain.are_windows for one in kernels):
         choice.append("as a reduction: the elements of a window are contiguous, and in no other window")
     return (*choice, *[f"not {name}: {why}" for name, why in why_not.items() if name not in variants])
 
 
-# Cut, and check
+# Plan dispatches, and check
 
 
-def _cut(
+def _dispatches(
     desc: OperatorDesc, kernels: Sequence[Kernel], limits: Limits, elements: int
 ) -> tuple[tuple[Dispatch, ...], int]:
     """The dispatches of all kernels, and the maximum of bytes of their partials."""
@@ -193,7 +193,7 @@ def _cut(
         what = f"loads {elements} elements" if too_much else f"needs more than {limits.dispatch_count} dispatches"
         raise DescriptorError(
             f"{type(desc).__name__}: it {what}; allowed on this device are {limits.dispatch_count} dispatches of "
-            f"{limits.dispatch_elements} elements"
+            f"{limits.dispatch_elements} elements; use a smaller tensor, or dmlgpu.chunked"
         )
     return tuple([dispatch for dispatch, _ in pairs]), max([size for _, size in pairs])
 
@@ -204,5 +204,5 @@ def _check_loads(desc: OperatorDesc, dispatches: Sequence[Dispatch], limits: Lim
     if longest.loads > limits.invocation_loads:
         raise DescriptorError(
             f"{type(desc).__name__}: an invocation of {longest.shader.module} has {longest.loads} loads; allowed on "
-            f"this device are {limits.invocation_loads}"
+            f"this device are {limits.invocation_loads}; use a smaller tensor, or another kernel"
         )
