@@ -37,18 +37,18 @@ class Limits:
     # Numbers that we chose for a class of devices.
 
     partial_bytes: int = 1 << 20
-    """Maximum of bytes of the partials of a first pass, or a sixteenth of the source's bytes if that is more; at most a
-    segment. Exceeded only if one output has more partials."""
+    """Maximum of bytes of partial results, which a first pass writes and a second one combines; or a sixteenth of the
+    source's bytes if that is more; at most a segment. It is exceeded only if a single output needs more."""
     temporary_bytes: int = 16 << 20
-    """Maximum of bytes of the temporaries between a kernel's dispatches, or a sixteenth of the source's bytes; for
-    separable passes also of the outputs' bytes."""
+    """Maximum of bytes of the temporaries between a kernel's dispatches; or a sixteenth of the source's bytes if that
+    is more, and for separable passes also a sixteenth of the output's."""
     dispatch_elements: int = 1 << 24
     """Approximate maximum of elements per dispatch, so that a slow device of the class finishes within 200 ms."""
     dispatch_count: int = 2048
     """Maximum of dispatches per plan: planning takes about 50 us for each."""
     simd_width: int = 8
-    """Number of invocations on neighbouring items: on a CPU driver those of a SIMD vector, so that a core continues to
-    read where it stopped; on a GPU all (kernel.glsl)."""
+    """Number of consecutive invocations that work on neighbouring items (kernel.glsl). On a CPU driver they are those
+    of a SIMD vector, so that a core continues to read where it stopped; on a GPU they are all."""
     least_loads: int = 1024
     """Minimum of loads per invocation if several share an output and write partials for a second pass."""
     cooperating: bool = False
@@ -120,8 +120,8 @@ class Limits:
         """The limits of a plan whose dispatches load `elements` elements.
 
         On a CPU, which has no watchdog, a plan of _WIDER_FROM dispatches or more has _WIDER times the workgroups, so
-        that loops stay short. A plan of 2/_LONGER_FROM of `dispatch_count` or more also has 2 to _LONGER times the
-        elements per dispatch.
+        that loops stay short. A plan of a quarter of `dispatch_count` (2/_LONGER_FROM) or more also has longer
+        dispatches, with 2 to _LONGER times as many elements.
         """
         dispatches = elements // self.dispatch_elements
         if self.cooperating or dispatches < _WIDER_FROM:
@@ -137,7 +137,8 @@ class Limits:
     def full_segment(self, tensor: TensorDesc) -> int:
         """Bytes of a segment of memory that is allocated for a tensor; the last one may have fewer.
 
-        Segments end with whole inner dimensions of the tensor if these fill at least 7/8 of `segment_bytes`.
+        A segment ends where a row, a plane or another inner dimension ends, if it then has 7/8 of `segment_bytes` or
+        more.
         """
         if tensor.size_in_bytes <= self.segment_bytes:
             return self.segment_bytes

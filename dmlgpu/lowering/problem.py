@@ -119,7 +119,7 @@ class _OverWindows:
 
     @property
     def counted(self) -> dict[str, Any]:
-        """The push constants for the range that counts in an average."""
+        """The push constants for the range whose elements an average counts."""
         counts_padding = self.fields["counted_begin"] != self.fields["start_padding"]
         return {"counts_padding": counts_padding, "counted_end": self.fields["counted_end"]}
 
@@ -234,7 +234,7 @@ class Role(enum.Enum):
     TEMPORARY = enum.auto()
     """A tensor that one dispatch writes and a later one reads, for the same problem or another."""
     PARTIALS = enum.auto()
-    """The partials that a first pass writes for combine.comp."""
+    """Partial results, which a first pass writes and combine.comp combines."""
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class Result(enum.Enum):
     INDEX = enum.auto()
     """32 or 64 bits, independent of the elements' width; also for sums of short integers."""
     WORD = enum.auto()
-    """The word of the stored state with the output's number."""
+    """A word of the state of an exact sum, as stored: output number i has word i."""
 
 
 @dataclass(frozen=True)
@@ -367,7 +367,7 @@ def _with_copies(problems: Sequence[Problem]) -> Iterator[Problem]:
     number = sum(output.role is Role.TEMPORARY for problem in problems for output in problem.outputs)
     for problem in problems:
         source, domain = problem.source, problem.domain
-        if not isinstance(domain, (Windows, CoveringWindows)) or not _lies_apart(source):
+        if not isinstance(domain, (Windows, CoveringWindows)) or not _needs_copy(source):
             yield problem
             continue
         packed = TensorDesc(source.data_type, source.sizes)
@@ -378,8 +378,8 @@ def _with_copies(problems: Sequence[Problem]) -> Iterator[Problem]:
         number += 1
 
 
-def _lies_apart(source: TensorDesc) -> bool:
-    """Whether there are many batch entries, whose planes have several strides."""
+def _needs_copy(source: TensorDesc) -> bool:
+    """Whether planes have several strides, and there are too many batch entries for a dispatch each."""
     return source.sizes[0] > _MOST_BATCHES and planes_of(source).size < math.prod(source.sizes[:2])
 
 
@@ -472,7 +472,7 @@ def _over_windows(
 ) -> Problem:
     axes = windows.along_axes(source)
     if axes and not isinstance(accumulator, Selection):
-        # Sums of short integers are written like indices, but do not count in the source.
+        # Sums of short integers are written like indices, but are no positions in the source.
         axes = replace(axes, index_step=0)
     return Problem((Source(source),), axes or windows, accumulator, outputs)
 
@@ -494,13 +494,13 @@ def _quantized_average_pooling(desc: QuantizedLinearAveragePoolingOperatorDesc) 
     zero_points = desc.input_zero_point_tensor, desc.output_zero_point_tensor
     domain = Requantized(windows, desc.channels, (zero_points[0] is not None, zero_points[1] is not None))
     parameters = [Source(tensor, number=i) for i, tensor in enumerate(desc.inputs)][1:]
-    written, after = _packed_first(OutputTensor(target, Result.VALUE), 1)
+    written, after = _packed_output(OutputTensor(target, Result.VALUE), 1)
     sources = (Source(sums, Role.TEMPORARY), *parameters)
     return first, Problem(sources, domain, Integer(), (written,)), *after
 
 
-def _packed_first(output: OutputTensor, number: int) -> tuple[OutputTensor, tuple[Problem, ...]]:
-    """An output for a kernel that writes packed tensors; if it is not packed, a temporary and its copy."""
+def _packed_output(output: OutputTensor, number: int) -> tuple[OutputTensor, tuple[Problem, ...]]:
+    """What a kernel of packed outputs writes: the output, or temporary `number`, which the returned problem copies."""
     if output.tensor.is_packed:
         return output, ()
     packed = TensorDesc(output.tensor.data_type, output.tensor.sizes)
@@ -580,7 +580,7 @@ def _top_k(desc: TopK1OperatorDesc) -> tuple[Problem, ...]:
         source = Source(packed, Role.TEMPORARY, 0)
         lines = Dim(math.prod(sizes[:-1]), sizes[-1]), Dim(1, 0), Dim(sizes[-1], 1)
     for output in outputs:
-        target, copies = _packed_first(output, len(before) + len(after))
+        target, copies = _packed_output(output, len(before) + len(after))
         written.append(target)
         after += copies
     domain = Lines(*lines, desc.k, increasing, math.prod(outputs[0].tensor.sizes[axis + 1 :]))
@@ -621,7 +621,7 @@ def _cumulative(desc: CumulativeOperatorDesc) -> tuple[Problem, ...]:
         if not desc.input_tensor.is_packed:
             before.append(copy_of(source, packed, 0))
             source = Source(packed, Role.TEMPORARY)
-        output, after = _packed_first(output, len(before))
+        output, after = _packed_output(output, len(before))
     of_source, of_target = ((*(Dim(1, 0),) * (3 - len(dims)), *dims) for dims in lines)
     descending = desc.axis_direction is AxisDirection.DECREASING
     domain = Prefixes(of_source, of_target, descending, desc.is_exclusive)

@@ -144,7 +144,7 @@ def check_whole(kernel, parts, segment):
         for output in part.outputs if part.whole and isinstance(kernel.problem.domain, Axes) else ():
             numbers = [number for number, at in elements_of(kernel, output) if at // segment == part.segments[0]]
             assert numbers == [*part.elements]
-        assert any(not kernel.why_not(part) for kernel in (kernel, *kernel.others))
+        assert any(not kernel.why_not(part) for kernel in (kernel, *kernel.fallbacks))
 
 
 def test_maxima_in_several_segments_are_cut_though_gradients_are_in_one():

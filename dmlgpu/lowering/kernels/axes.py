@@ -27,7 +27,7 @@ _ALIASED, _APART = 4096, 64
 
 @dataclass(frozen=True)
 class AxesKernel(PartKernel):
-    """A kernel over axes. An item combines a split of an output, or of several adjacent outputs."""
+    """A kernel over axes. An item is a split, a range of elements, of an output or of several adjacent outputs."""
 
     @abstractmethod
     def tiling_of(self, split: int, outputs: int) -> Tiling:
@@ -48,7 +48,7 @@ class AxesKernel(PartKernel):
         """The shader of a part."""
 
     @property
-    def others(self) -> tuple[AxesKernel, ...]:
+    def fallbacks(self) -> tuple[AxesKernel, ...]:
         return ()
 
     @cached_property
@@ -67,7 +67,7 @@ class AxesKernel(PartKernel):
 
     @property
     def address_loads(self) -> int:
-        """Loads that the loop over kept dimensions counts as, for an item's address; one dimension needs no loop."""
+        """Loads that computing an item's address counts as: one per kept dimension if there is a loop over these."""
         return len(self.axes.kept) if len(self.axes.kept) > 1 else 0
 
     @cached_property
@@ -76,7 +76,7 @@ class AxesKernel(PartKernel):
         loops = 1 if ascend(self.axes.reduced) else self.problem.sources[0].segment_count
         return self.problem.output_count * self.element_count * loops
 
-    # How a problem is cut
+    # How a problem is divided into parts
 
     @cached_property
     def rules(self) -> Rules:
@@ -88,13 +88,14 @@ class AxesKernel(PartKernel):
         tilings, split_size = self.tilings, self.split_size
         is_split = split_size < self.element_count or self.output_columns > 1
         without_partials = self.problem.has_packed_outputs and not (has_words or shifted or is_split)
-        most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
+        most_outputs = max(min(self._most_outputs(tilings), self._outputs_at_once), 1)
         row, step, boundary = tilings[0].row, 1, MAX_ELEMENTS
         if row != MAX_ELEMENTS:
             # Whole rows, or a part of one.
-            step, boundary = (row, MAX_ELEMENTS) if row <= most else (_ROW_PART, row)
-        most = most // step * step or most
-        return Rules(most if without_partials else 0, most, tilings, split_size, ascend(self.axes.kept), step, boundary)
+            step, boundary = (row, MAX_ELEMENTS) if row <= most_outputs else (_ROW_PART, row)
+        most_outputs = most_outputs // step * step or most_outputs
+        without = most_outputs if without_partials else 0
+        return Rules(without, most_outputs, tilings, split_size, ascend(self.axes.kept), step, boundary)
 
     def _most_outputs(self, tilings: Sequence[Tiling]) -> int:
         """Maximum of outputs per dispatch, with one split each; 0 if a split is too long."""
@@ -107,11 +108,11 @@ class AxesKernel(PartKernel):
 
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
-        """The tilings of this kernel and of `others`, with a split of each output."""
+        """The tilings of this kernel and of its fallbacks, with a split of each output."""
         split = self.element_count
         if self.element_count > 2 * self.least_split:
             # A dispatch has as many splits as keep the device busy.
-            outputs = min(self.problem.output_count, self._short_outputs)
+            outputs = min(self.problem.output_count, self._outputs_at_once)
             elements = min(self.element_count, self.limits.dispatch_elements // outputs)
             whole = self.tiling_of(self.element_count, self.problem.output_count)
             invocations = outputs * whole.threads // whole.width  # with one split of each output
@@ -134,13 +135,13 @@ class AxesKernel(PartKernel):
 
     def _tilings_of(self, split: int) -> tuple[Tiling, ...]:
         split, outputs = min(self.element_count, split), self.problem.output_count
-        return tuple([kernel.tiling_of(split, outputs) for kernel in (self, *self.others)])
+        return tuple([kernel.tiling_of(split, outputs) for kernel in (self, *self.fallbacks)])
 
     @property
-    def _short_outputs(self) -> int:
-        """Maximum of outputs with at most `Limits.dispatch_elements` elements in one segment; at least _ROW_PART.
+    def _outputs_at_once(self) -> int:
+        """How many outputs together have at most `Limits.dispatch_elements` elements in a segment; at least _ROW_PART.
 
-        If _ROW_PART outputs have more elements, the elements are cut.
+        If _ROW_PART outputs have more elements, these are divided among several dispatches.
         """
         outer, elements = self.axes.reduced[0], self.element_count
         if outer.stride > 0:
@@ -214,7 +215,8 @@ class Reduce(AxesKernel):
         return shader_of("reduce", self.problem, constants)
 
 
-# Maximum of vectors of a row for which comparing every element is faster (SHORT); it also is if rows begin anywhere.
+# Rows of up to this many vectors are short: comparing every element is faster than extremes.glsl. For rows that are not
+# aligned it always is, if `Limits.loads_vectors`.
 _SHORT = 16
 # Maximum of threads per row if rows suffice for all invocations: together they load 128 bytes.
 _ROW_THREADS = 8
@@ -266,7 +268,7 @@ class Rows(AxesKernel):
         return Tiling(1, split, loads + self.address_loads, self.threads)
 
     @cached_property
-    def others(self) -> tuple[AxesKernel, ...]:
+    def fallbacks(self) -> tuple[AxesKernel, ...]:
         return () if self.problem.sources[0].segment_count == 1 else (self.fallback(self.problem, self.limits),)
 
     def why_not(self, part: Part) -> str:
@@ -283,22 +285,24 @@ class Rows(AxesKernel):
 
     def reading(self, *, aligned: bool) -> dict[str, int]:
         """The constants for how one invocation reads a row."""
-        inside = self.limits.loads_vectors and not aligned
-        return {"aligned_inside": inside, "short": inside or self.split_size <= _SHORT * self.vector_size}
+        aligned_inside = self.limits.loads_vectors and not aligned
+        short = aligned_inside or self.split_size <= _SHORT * self.vector_size
+        return {"aligned_inside": aligned_inside, "short": short}
 
 
-# Maximum of elements of a column whose numbers fit below a key of 16 bits (packed.glsl): whole vectors.
-_PACKED = 1 << 16
+# Maximum of elements of a column: their numbers fit in 16 bits of a word, below a key of 16 bits (packed.glsl).
+_LONGEST_SPLIT = 1 << 16
 # Maximum of columns per invocation: registers hold no more states.
 _COLUMNS = 16
-# Maximum of words of a short state. Twice as many columns with longer ones take 1.0 to 1.2 times as long, and twice as
-# long at first (Mesa 22.3 and 25); several columns of an output would compile for a second (Mesa 25).
+# Maximum of words of a short state. If states are longer, an item has half as many columns: with all it would take 1.0
+# to 1.2 times as long, and twice as long at first (Mesa 22.3 and 25). No output then has several columns, because these
+# would compile for a second (Mesa 25).
 _SHORT_STATE = 4
 # Outputs with fewer elements take 1.1 to 1.3 times as long if a loop stores the columns of an item. With more elements
-# it costs nothing, and compiles in a half to a quarter of the time (FLOAT16, Mesa 25: 0.1 s, not 0.4).
+# the loop costs nothing, and compiles in a half to a quarter of the time (FLOAT16, Mesa 25: 0.1 s, not 0.4).
 _FEW_ELEMENTS = 8
-# Outputs have several columns if there are this many times `Limits.least_loads` elements, in 2 * vector_size outputs
-# alone if there are more. With fewer, partials cost more than they save (Mesa 25, 8 to 64 bits).
+# Outputs have several columns only if all together, or 2 * vector_size of them if there are more, have this many times
+# `Limits.least_loads` elements. With fewer, partials cost more than they save (Mesa 25, 8 to 64 bits).
 _SEVERAL_COLUMNS = 32
 # Minimum of columns of an item if outputs have several: SwiftShader loads four columns more slowly than elements one by
 # one.
@@ -315,8 +319,8 @@ class Columns(AxesKernel):
     the loads of neighbouring invocations then wait for memory together. On lavapipe (Mesa 22.3) with one core, single
     vectors take four times as long. Rows of few outputs, as the channels of an image (H, W, C), have several columns of
     each output. On a GPU several invocations share the rows of a vector, and each loads four rows at a time, which on
-    lavapipe (Mesa 25) takes 1.2 to 1.3 times as long. AMD's GPUs run 10 waves of it for ARGMAX, and 8 for SUM; of
-    columns.comp, which holds the states of four vectors, 8 and 5.
+    lavapipe (Mesa 25) takes 1.2 to 1.3 times as long. AMD's GPUs run 10 waves of columns_cooperating.comp for ARGMAX,
+    and 8 for SUM. They would run 8 and 5 of columns.comp, which holds the states of four vectors.
     """
 
     name: ClassVar = "columns"
@@ -325,7 +329,7 @@ class Columns(AxesKernel):
         "columns_cooperating": "several invocations per vector of neighbouring outputs, as suits a GPU",
     }
 
-    longest_split: ClassVar = _PACKED
+    longest_split: ClassVar = _LONGEST_SPLIT
     fallback: ClassVar = Reduce
 
     @property
@@ -404,7 +408,7 @@ class Columns(AxesKernel):
         return "" if part.whole else "some elements lie in another segment"
 
     @cached_property
-    def others(self) -> tuple[AxesKernel, ...]:
+    def fallbacks(self) -> tuple[AxesKernel, ...]:
         return (self.fallback(self.problem, self.limits),)
 
     def shader(self, part: Part) -> Shader:

@@ -235,7 +235,7 @@ class PartKernel(Kernel):
         """The dispatch of a part that it can compute."""
 
     @property
-    def others(self) -> tuple[PartKernel, ...]:
+    def fallbacks(self) -> tuple[PartKernel, ...]:
         """The kernels that compute the parts that it cannot, in the order in which they are tried."""
         return ()
 
@@ -261,7 +261,7 @@ class PartKernel(Kernel):
 
     def _kernel(self, part: Part) -> PartKernel:
         """The first kernel that can compute a part."""
-        return next(kernel for kernel in (self, *self.others) if not kernel.why_not(part))
+        return next(kernel for kernel in (self, *self.fallbacks) if not kernel.why_not(part))
 
     def _with_partials(self, parts: list[Part]) -> Iterator[tuple[Dispatch, int]]:
         """The dispatches that write the partials of the same outputs, and those that combine them."""
@@ -314,7 +314,7 @@ class PartKernel(Kernel):
     def _can_write(self, part: Part) -> bool:
         """Whether a kernel can compute a part that writes its outputs."""
         return self.rules.outputs_without_partials > 0 and not all(
-            kernel.why_not(part) for kernel in (self, *self.others)
+            kernel.why_not(part) for kernel in (self, *self.fallbacks)
         )
 
     def _bounded(self, outputs: range) -> range:

@@ -86,7 +86,7 @@ class WholeRowsKernel(PlanesKernel):
         """The kernel over the same windows that computes any outputs."""
 
     @property
-    def others(self) -> tuple[PlanesKernel, ...]:
+    def fallbacks(self) -> tuple[PlanesKernel, ...]:
         return (self.direct,)
 
     @property

@@ -1,8 +1,8 @@
-"""pool_direct.comp: one invocation per word of outputs; any window, any layout.
+"""pool_direct.comp: one invocation per word of outputs (four of 8 bits, two of 16, else one); any window, any layout.
 
 It computes what other kernels over windows cannot. `pool_direct` writes outputs; it loads long rows of a window in
-vectors of 16 bytes. `pool_direct_splits` writes partials of splits of windows that are in several segments, or too long
-for one invocation.
+vectors of 16 bytes. If windows are in several segments, or too long for one invocation, they are divided into splits:
+`pool_direct_splits` combines the elements of each, and writes partial results for combine.comp.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PoolDirect(PlanesKernel):
 
     @cached_property
     def most_inside(self) -> tuple[int, ...]:
-        """Maximum of elements of a window inside the input, along each dimension."""
+        """The most elements of a window that can lie in the input, along each dimension."""
         return tuple([window.inside for window in self.windows.along])
 
     @property
@@ -69,7 +69,7 @@ class PoolDirect(PlanesKernel):
         return self.windows.stride[2] == width.dilation == 1 and width.window_size >= 2 * self.vector_size
 
     def tiling_of(self, size: Sequence[int], *, vectors: bool = False) -> Tiling:
-        """The tiling of words of outputs, each with a split of this size of its window."""
+        """The tiling of words of outputs, where each output combines a split of this size of its window."""
         depth, height, width = map(min, size, self.most_inside)
         accumulator = self.problem.accumulator
         row = width * accumulator.loads()
@@ -128,7 +128,8 @@ class PoolDirect(PlanesKernel):
         sizes = (*self.source.sizes[:2], *windows.fields["output_size"])
         *planes, depth, height, width = coordinate_ranges(sizes, outputs.start, outputs.stop)
         low, high = (sum(r[side] * stride for r, stride in zip(planes, strides, strict=False)) for side in (0, 1))
-        # Steps are along the outermost dimension with splits; along the others the whole extent counts.
+        # A step is all splits at one position along the outermost dimension that is split. Along the other dimensions
+        # it may have any elements of the window.
         along = next((d for d in range(3) if self.split_counts[d] > 1), 0)
         begins, ends = [0] * 3, [0] * 3
         for d, (window, (first, last)) in enumerate(zip(windows.along, (depth, height, width), strict=True)):
@@ -171,7 +172,7 @@ class PoolDirect(PlanesKernel):
 
     @property
     def indices(self) -> int:
-        """The output tensor with indices; if there is none, its binding has the values, unused."""
+        """Number of the output tensor with indices; without indices that of the values, which is bound in its place."""
         return len(self.problem.outputs) - 1
 
     def bindings(self, part: Part) -> tuple[Binding, ...]:
@@ -204,7 +205,7 @@ class PoolDirect(PlanesKernel):
 
     @property
     def counted_constants(self) -> dict[str, int]:
-        """The constants for the range that counts in an average, if push constants have no room for it."""
+        """The constants for the range whose elements an average counts, for shaders without room in push constants."""
         counts = self.windows.include_padding and self.problem.accumulator.needs_count
         paddings = zip(("depth", "height", "width"), self.windows.fields["end_padding"], strict=True)
         constants = {f"end_padding_{name}": padding if counts else 0 for name, padding in paddings}

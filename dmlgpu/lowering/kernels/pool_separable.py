@@ -8,14 +8,14 @@ with pool_direct.comp it needs one per element of the window:
 
 Windows of 33 x 33 take 29 to 40 times as long with pool_direct.comp on lavapipe (Mesa 25). If the driver compiles the
 load of a vector to gathers (`Limits.gathers`), passes along height and depth load words
-(`pool_separable_columns_words`): with vectors first calls there take 1.2 to 1.9 times as long, later calls 0.8 to 1.2.
-For 8 bits these are 1.04 to 1.1 and 0.7 times, so they have vectors.
+(`pool_separable_columns_words`). With vectors first calls would take 1.2 to 1.9 times as long there, later calls 0.8 to
+1.2 times. Elements of 8 bits are loaded in vectors: first calls take 1.04 to 1.1 times as long, but later calls 0.7.
 
 The first of equal elements along width wins, then that of the first row, then of the first depth: the first in
 row-major order. Rows of temporaries have a multiple of 4 elements, so that passes load and store vectors.
 
-If tensors have several segments, the pass along width has a dispatch for the rows of each segment, and a row in two is
-copied first. If outputs of one row, or of one depth, are in two, pool_direct.comp computes them.
+If tensors have several segments, the pass along width has a dispatch for the rows of each segment, and a row that lies
+in two is copied first. If the outputs of a row, or of a depth, lie in two, pool_direct.comp computes them.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Result, Role, Windows, copy_of, planes_of
 
-# Maximum of windows per tile. If loops are unrolled, fewer along height and depth, and along width with indices and
-# windows of up to _SHORT elements: these are as fast, and compile faster.
+# Maximum of windows per tile. If loops are unrolled, it is _UNROLLED_TILE along height and depth, and along width for
+# windows of up to _SHORT elements with indices: such tiles are as fast, and compile faster.
 _MOST_TILE, _UNROLLED_TILE, _SHORT = 16, 8, 31
 # Maximum of elements of a tile after its first window: the loop that loads them is unrolled.
 _MOST_SUFFIX = 16
 
 
 class Line(Window):
-    """The windows along one dimension, in tiles. With a base dilation their stride and dilation are 1."""
+    """The windows along one dimension, in tiles. With a `base_dilation`, their stride and dilation are 1."""
 
     __slots__ = ()
 
@@ -59,12 +59,12 @@ class Line(Window):
 
     @property
     def spacing(self) -> int:
-        """The distance of outputs whose windows share elements."""
+        """Outputs whose windows share elements are a multiple of this apart."""
         return self.base_dilation * self.dilation // math.gcd(self.stride, self.dilation)
 
     @property
     def step(self) -> int:
-        """The distance of these windows, in dilations."""
+        """The distance between two such windows that are `spacing` outputs apart, in elements of a window."""
         return self.stride // math.gcd(self.stride, self.dilation)
 
     @property
@@ -78,7 +78,7 @@ class Line(Window):
         return -(-self.window_size // self.base_dilation)
 
     def tile(self, most: int) -> int:
-        """Windows per invocation: all share an element, or each is one element."""
+        """Windows of a tile, up to `most`: they all share an element, unless each window has only one."""
         tile, step, spacing = 1, self.step, self.spacing
         while 2 * tile <= most and 2 * tile * step <= _MOST_SUFFIX and tile * spacing < self.output_size:
             if self.most_elements > 1 and self.fewest_elements <= (2 * tile - 1) * step:
@@ -96,7 +96,7 @@ class Line(Window):
         return ((self.output_size - 1) // self.spacing // tile + 1) * residues
 
     def widest(self, outputs: int) -> Line:
-        """The windows of this many neighbouring outputs, over the maximum of elements that they can have."""
+        """A range of so many windows, with the maximum of elements that such a range can need."""
         size = min(self.size, -(-self.span(outputs) // self.base_dilation))
         return self._replace(size=size, output_size=outputs, start_padding=0)
 
@@ -109,7 +109,7 @@ class SeparablePass:
     """0 to 2: depth, height, width."""
     line: Line
     outer_count: int
-    """Consecutive lines in memory: rows of the input along width, slabs along height, planes along depth."""
+    """Rows of the input along width; slabs, which have the elements at one depth, along height; planes along depth."""
     row_count: int
     """Rows of the temporary at one position of a line: 1 along height, those of a slab along depth."""
     tile: int
@@ -128,7 +128,8 @@ class SeparablePass:
     @property
     def item_loads(self) -> int:
         """Loads of an item."""
-        # The middle has two loads per iteration; prefixes and suffixes have a loop per window of the tile.
+        # In the middle of a tile (pool_separable.comp has a picture) an iteration has two loads. Prefixes and suffixes
+        # have a loop for each window.
         suffix = (self.tile - 1) * self.line.step
         return ((self.line.elements(self.tile) - suffix) // 2 + 2 * suffix) * self.element_loads + 2 * self.tile + 1
 
@@ -188,9 +189,9 @@ class PoolSeparable(Kernel):
         outputs = counts[self.range_axis] if self.planes_at_once else self.outputs_at_once
         count = math.prod(counts) // counts[self.range_axis] * outputs
         elements = sum(one_pass.elements for one_pass in self._passes(1, self._widest(outputs)))
-        # Costs, in loads of pool_direct.comp: 4 more for each of its outputs; for a load of a pass 12 on SwiftShader,
-        # else 2.5. On llvmpipe a load of a pass costs 1, but pool_small.comp may be the alternative, which needs half
-        # the time of pool_direct.comp. Adding takes as long in both.
+        # Costs are in loads of pool_direct.comp, where each output costs 4 more. A load of a pass costs 12 on
+        # SwiftShader, or 5 for sums, because adding takes as long in both kernels; elsewhere 2.5. On llvmpipe it costs
+        # only 1, but the alternative may be pool_small.comp, which needs half the time of pool_direct.comp.
         direct_loads = count * (4 + self._direct.elements // self.problem.output_count)
         load_cost = 2.5 if self.limits.unrolls else 12 if self.selects else 5
         if load_cost * elements >= direct_loads:
@@ -204,7 +205,7 @@ class PoolSeparable(Kernel):
                 return f"it needs more than {self.limits.dispatch_count} dispatches"
         return ""
 
-    # How the work is cut
+    # How the work is divided
 
     @cached_property
     def planes(self) -> Dim:
@@ -280,8 +281,8 @@ class PoolSeparable(Kernel):
     def _unrolled(self, one_pass: SeparablePass) -> int:
         """Windows of a tile whose writes are unrolled.
 
-        Short windows along height without indices take a tenth longer with fewer (lavapipe, Mesa 22.3). Volumes have
-        two such passes to compile.
+        If fewer writes are unrolled, short windows along height without indices take a tenth longer (lavapipe, Mesa
+        22.3). In volumes fewer are, because there are two such passes to compile.
         """
         if not self._is_unrolled:
             return _MOST_TILE
@@ -332,7 +333,7 @@ class PoolSeparable(Kernel):
 
     @cached_property
     def most_bytes(self) -> int:
-        """Maximum of bytes of temporaries: enough that two ranges share no more rows than each has alone."""
+        """Maximum of bytes of temporaries: at least so many that no row is computed for more than two ranges."""
         line = self.lines[self.range_axis]
         outputs = min(line.output_size, line.overlap)
         largest = max(self.source.size_in_bytes, self.problem.outputs[0].tensor.size_in_bytes)
@@ -402,7 +403,7 @@ class PoolSeparable(Kernel):
                 continue
             # The steps before the one in which the segment ends; or, if there are none, that step.
             count = max(1, (end - outputs.start) // (len(outputs) // len(steps)))
-            ranges += (replace(part, **{axis: some}) for some in (steps[count:], steps[:count]))
+            ranges += (replace(part, **{axis: half}) for half in (steps[count:], steps[:count]))
 
     # Dispatches
 
@@ -462,7 +463,7 @@ class PoolSeparable(Kernel):
         return replace(self._temporary(number, base), unit_bits=self.source.data_type.bits)
 
     def _runs(self, part: PlaneRange) -> Iterator[tuple[range, int | None]]:
-        """The rows of the input that a range needs, in runs in one segment, and that segment; None if several."""
+        """Runs of the rows that a range needs, with the segment of each run; None for a row in several segments."""
         windows, (depth, height, width) = self.windows, self._lines(part)[1]
         first = self._first_row(part)[0]
         planes, slabs = Dim(len(part.planes), self.planes.stride), Dim(depth.size, windows.stride[0])
@@ -506,8 +507,8 @@ class PoolSeparable(Kernel):
         else:
             push["source_base"] = wrapped(first - segment * self.problem.sources[0].segment_size)
             source = self.source_binding(segment)
-        for some in self._item_ranges(one_pass, items):
-            yield self._dispatch(part, one_pass, 0, some, push, source, to_outputs=to_outputs)
+        for dispatched in self._item_ranges(one_pass, items):
+            yield self._dispatch(part, one_pass, 0, dispatched, push, source, to_outputs=to_outputs)
 
     def _copied(self, part: PlaneRange, row: int) -> Iterator[Dispatch]:
         """Copies a row of the input that is in several segments."""
@@ -585,7 +586,8 @@ class PoolSeparable(Kernel):
     def _constants(self, part: PlaneRange, one_pass: SeparablePass, *, to_outputs: bool) -> dict[str, int]:
         """The specialization constants of a pass of a range."""
         line, width = one_pass.line, self.windows.along[2].output_size
-        # The state of a sum is a vector, and SwiftShader compiles several roots for minutes.
+        # Results side by side are stored as one vector. For sums they are not: a state is a vector already, and
+        # SwiftShader takes minutes to compile several square roots.
         side_by_side = self.selects and one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
         group = (4 if side_by_side else 1) if one_pass.axis == 2 else self.columns
         return constants_of(

@@ -33,9 +33,9 @@ _SMALL_WINDOW, _GPU_WINDOW = 31, 9
 # Elements of a window, along each dimension and in all, up to which pool_separable is not faster. Without indices it is
 # faster from 8 x 8 on, with indices from 11 x 11 on, for sums from 16 x 16 on, but not for long, narrow windows.
 _UNROLLED_WINDOW, _UNROLLED_ELEMENTS, _UNROLLED_TERMS = 9, 81, 225
-# Maximum of rows in the ring if windows share rows.
+# Maximum of rows in the ring of pool_small.comp if windows share input rows.
 _RING, _GPU_RING = 31, 9
-# Maximum of elements of an input row per output of a tile's row.
+# Maximum of the elements of an input row that a tile loads, divided by its outputs in a row.
 _SPAN, _GPU_SPAN = 16, 4
 # Maximum of vectors of padding before a row (load_span).
 _PADDING_VECTORS = 16
@@ -53,11 +53,11 @@ class Tile:
     height: int
     """Rows of outputs."""
     span: int
-    """Elements of an input row from the first of a row's first window to the last of its last window."""
+    """Elements of an input row that the windows of a row of outputs cover, with those between them."""
     ring_rows: int
-    """Rows of the ring: all that a window spans if outputs share rows; otherwise one, for the whole window."""
+    """Rows of the ring: all that a window spans if windows share rows; otherwise one, for the whole window."""
     fresh: int
-    """Rows of the ring that an output does not share with the one above it."""
+    """Rows of the ring that a window does not share with the window above it."""
     held_rows: int
     """Rows of a window that a row of the ring combines."""
 
@@ -137,7 +137,7 @@ class PoolSmall(WholeRowsKernel):
     def tile(self) -> Tile:
         """The widest tile whose states fit in registers.
 
-        It has so many rows that each invocation has about four tiles; if outputs are few, one row, and so no ring.
+        It has as many rows as leave about four tiles for each invocation; if outputs are few, one row, and so no ring.
         """
         tile = self._tile_of(self._widest)
         while tile.width > self.per_word and not self._fits(tile):
@@ -150,7 +150,7 @@ class PoolSmall(WholeRowsKernel):
         _, along_height, along_width = self.windows.along
         rows, stride, extent = along_height.window_size, along_height.stride, along_height.extent
         span, height = along_width.span(width), self._height(width)
-        # Outputs share rows if that saves loads in the widest tiles, and the ring is not too long. The ring then has
+        # Windows share rows if that saves loads in the widest tiles, and the ring is not too long. The ring then has
         # all rows that a window spans, with a dilation also those between the window's rows.
         ring = _GPU_RING if self.limits.cooperating else _RING
         shared = Tile(width, height, span, ring_rows=extent, fresh=stride, held_rows=1)
@@ -163,8 +163,8 @@ class PoolSmall(WholeRowsKernel):
     def _widest(self) -> int:
         """The width of tiles without regard to registers.
 
-        A vector, at least 4; with states of many words 4, because SwiftShader compiles more for seconds. On a GPU that
-        stays busy, 8 outputs of 32 bits: more outputs share the fixed cost of a row.
+        As many outputs as a vector has elements, but at least 4; with states of many words only 4, because SwiftShader
+        takes seconds to compile more. On a GPU that stays busy, 8 outputs of 32 bits: they share the cost of a row.
         """
         busy = self.limits.cooperating and self.problem.output_count // 8 >= self.limits.busy_invocations
         if self.vector_size == 4 and busy and self.windows.along[2].span(8) <= _GPU_SPAN * 8:
