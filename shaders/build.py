@@ -8,10 +8,10 @@ Each line of the file MODULES has the name of a module, which ends with its accu
     constants  of each specialization constant its constant_id
     push       of each push constant its first word, and how many words it has
     sha256     of the module
-    source     of all that the module is made from, compilers included: if it stays, nothing is compiled
+    source     a hash of all that the module is made from, compilers included; while it is the same, nothing is compiled
 
 All is compiled before the first file is replaced, and layouts.json is replaced last. A process that computes meanwhile
-has an error at worst: spirv.py takes no module that layouts.json does not list with its sha256.
+gets an error at worst: spirv.py loads only modules that layouts.json lists with their sha256.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def layout(code: bytes) -> dict[str, Any]:
 
 
 def problem(code: bytes) -> str:
-    """Why a module must not be shipped; empty if nothing speaks against it.
+    """Why a module must not be shipped; empty if it may be.
 
     Its only capability is Shader, which every Vulkan device has without enabling a feature. Drivers must compute its
     float arithmetic exactly as written: one that drops an addition, or fuses it with a multiplication, makes sums
@@ -125,7 +125,7 @@ def problem(code: bytes) -> str:
     return ""
 
 
-def found(package: str, *names: str) -> str:
+def program(package: str, *names: str) -> str:
     """The path of a program that has one of these names."""
     for name in names:
         if path := shutil.which(name):
@@ -134,7 +134,7 @@ def found(package: str, *names: str) -> str:
 
 
 def run(*command: object) -> str:
-    """What a program prints; it must end well."""
+    """What a program prints. If it fails, this program ends with its messages."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
@@ -142,7 +142,7 @@ def run(*command: object) -> str:
 
 
 def source_of(name: str, accumulator: str, bits: int) -> str:
-    """The text of a file of this folder and of all that it includes. #line has messages name the file that is wrong."""
+    """The text of a file of this folder and of all that it includes, with #line for the compiler's messages."""
     width = str(bits) if bits >= 32 else "narrow"
     lines = []
     for number, line in enumerate((SHADERS / name).read_text().splitlines(), 1):
@@ -163,7 +163,7 @@ class Module:
 
     @property
     def accumulator(self) -> str:
-        """The second part of the name, from its end."""
+        """The last part of the name but one."""
         return self.name.rsplit("_", 2)[1]
 
     @property
@@ -175,8 +175,8 @@ class Module:
     def text(self) -> str:
         """The text that is compiled.
 
-        It is of GLSL 4.30, the first with compute shaders: for 4.50 glslang reads twice as many functions of its own,
-        which takes longer than the file.
+        It is GLSL 4.30, the first version with compute shaders: for 4.50 glslang reads twice as many built-in
+        functions, which takes longer than reading the file.
         """
         version, _, lines = source_of(self.entry_point, self.accumulator, self.bits).partition("\n")
         extensions = "GL_EXT_control_flow_attributes", "GL_GOOGLE_cpp_style_line_directive"
@@ -192,13 +192,13 @@ class Module:
         """Writes the module to a folder; returns its entry of layouts.json."""
         text, raw, module = (folder / f"{self.name}.{end}" for end in ("comp", "raw", "spv"))
         text.write_text(self.text)
-        glslang = found("glslang-tools", "glslangValidator", "glslang")
+        glslang = program("glslang-tools", "glslangValidator", "glslang")
         run(glslang, "--target-env", TARGET, *(f"-D{define}" for define in self.defines), "-o", raw, text)
         shutil.copy(raw, module)
         if optimizer := shutil.which("spirv-opt"):
             passes = FLOAT_PASSES if self.accumulator in OF_FLOATS else PASSES
             run(optimizer, *passes, f"--target-env={TARGET}", raw, "-o", module)
-        run(found("spirv-tools", "spirv-val"), "--target-env", TARGET, module)
+        run(program("spirv-tools", "spirv-val"), "--target-env", TARGET, module)
         code = module.read_bytes()
         if why := problem(code):
             sys.exit(f"module {self.name} {why}")
@@ -207,8 +207,8 @@ class Module:
 
 @cache
 def versions() -> tuple[str, ...]:
-    """What this program is, and the versions of the compilers."""
-    glslang, optimizer = found("glslang-tools", "glslangValidator", "glslang"), shutil.which("spirv-opt")
+    """The text of this program, and the versions of the compilers."""
+    glslang, optimizer = program("glslang-tools", "glslangValidator", "glslang"), shutil.which("spirv-opt")
     return Path(__file__).read_text(), run(glslang, "--version"), run(optimizer, "--version") if optimizer else ""
 
 

@@ -40,7 +40,7 @@ layout(constant_id = 19) const bool WHOLE_VECTORS = false;  // tiles, and rows o
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
 layout(set = 0, binding = 2) buffer ValueVectors { uvec4 value_vectors[]; };
 
-// Windows before the window of PHASE that cover outputs of the tile, too.
+// Windows above the window of PHASE, and to the left of it, that also cover outputs of the tile.
 const uint ABOVE = (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT;
 const uint BEFORE = (WINDOW_WIDTH - 1 - PHASE_WIDTH) / STRIDE_WIDTH;
 const uint ROWS = ABOVE + (STRIDE_HEIGHT - 1 + PHASE_HEIGHT) / STRIDE_HEIGHT + 1;
@@ -81,9 +81,9 @@ Operand gradient_of(WindowRow row, uint c)
     return operand_of(LOAD(source, at));
 }
 
-// The ring; move_up(), which moves it up in depth d; load_windows(), which moves its last row to the left and loads the
-// last LOADED windows there; gathered(), which sums the gradients in the ring for output (a, k) of a step, element
-// `number`. Arrays are global, because GLSL copies array arguments.
+// The ring, with or without SHARES, and its functions: move_up() moves it up in depth d; load_windows() moves its last
+// row to the left, and loads the last LOADED windows there; gathered() adds up the gradients in the ring for output (a,
+// k) of a step, which is element `number`. Arrays are global, because GLSL copies array arguments.
 
 #ifdef SHARES
 
@@ -102,7 +102,7 @@ void begin_tile(uint column)
         in_row[c] = counted((column + c) * STRIDE_WIDTH, WINDOW_WIDTH, 1, counted_begin.z, counted_end.z);
 }
 
-// Sum i of the last row: its value in the depths before d, and the shares of windows that cover its outputs.
+// Sum i of the last row: its value for the depths before d, plus the shares of windows that cover its outputs.
 State sum_of_row(uint d, uint i)
 {
     State sum = identity();

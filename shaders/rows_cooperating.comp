@@ -8,9 +8,9 @@
 #include "core/rows.glsl"
 #include "core/cooperating.glsl"
 
-// Accumulates IN_FLIGHT vectors, every THREADS-th of a row. Vector 0 is for elements from begin + next on. A vector is
-// loaded from element `at`, which may be before these. Past the end of the row, the last vector is loaded, and all its
-// elements are skipped. If `whole`, a constant, is true, all vectors lie in the row, and no element is skipped.
+// Accumulates IN_FLIGHT vectors, every THREADS-th of a row, the first with the elements from row.begin + next on. A
+// vector that would pass the end of the row is replaced by the row's last vector, of which the elements that belong to
+// other vectors are skipped. If `whole`, a constant, is true, all vectors lie in the row, and no element is skipped.
 void accumulate_vectors(inout State state, Row row, uint next, bool whole)
 {
     uvec4 vectors[IN_FLIGHT];

@@ -1,6 +1,6 @@
 #version 430
-// Cumulative sums and products: elements, each combined with those before it in its line. An item is a block of a line,
-// or with COLUMNS of a vector of neighbouring lines. With COOPERATING, THREADS invocations share a block:
+// Cumulative sums and products: each element is combined with those before it in its line. An item is a block of a line
+// or, with COLUMNS, the blocks of a vector of neighbouring lines. With COOPERATING, THREADS invocations share a block:
 //
 //   ROWS      line    [vector][vector] | [vector][vector] | ...      COLUMNS   lines   [vector][vector] ...
 //                     |---- item ----|   |---- item ----|                              [vector][vector]

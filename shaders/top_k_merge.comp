@@ -66,8 +66,8 @@ void begin_lists(uint merged)
     }
 }
 
-// Moves on by the first `before` entries of the merged list. The entries that are `ahead` places after the next ones of
-// their lists: the first of these is among the first `before` of all.
+// Skips the first `before` entries of the merged list. In each step one list moves on by `ahead` + 1 entries: the one
+// whose entry in that place comes first. These entries are among the first `before` of all.
 void skip(uint before)
 {
     while (before > 0) {

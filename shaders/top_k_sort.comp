@@ -7,9 +7,9 @@
 //           |- 8 groups -||- 8 groups -| ...
 //           |--------- item 0 ---------||--- item 1 --- ...
 //
-// With groups of one element, an item sorts all elements. If groups are chosen, an item sorts the elements of the
-// groups that the entries of lists belong to; with groups of one element it merges these lists. The list that it has
-// then may choose groups in a second step.
+// With groups of one element, an item sorts all elements. If the entries of lists choose groups, an item sorts the
+// elements of the groups that these entries belong to; with groups of one element it merges these lists. The list that
+// results may choose groups in a second step.
 //
 // All steps are comparisons and selects of registers, so that invocations execute the same for any elements. How many
 // elements they sort varies: those that come after the last one of a full list, or of the list that chooses groups, are

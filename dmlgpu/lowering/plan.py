@@ -1,9 +1,10 @@
 """Plans: the dispatches of an operator, as frozen values that can be compared, hashed and printed.
 
 A tensor is stored in segments of at most `Limits.segment_bytes`, because a shader can bind no more. Most tensors have
-one segment. The size of several depends on the tensor for which the memory was allocated; the tensor of the plan may be
-a view of it. A dispatch reads one segment of the input. If the elements of an output are in several, a dispatch per
-segment writes partials, and a second pass combines them (`combine.comp`). docs/architecture.md has a picture.
+one segment. If there are several, their size depends on the tensor for which the memory was allocated; the tensor of
+the plan may be a view of it. A dispatch reads one segment of the input. If the elements of an output are in several, a
+dispatch per segment writes partials, and a second pass combines them (`combine.comp`). docs/architecture.md has a
+picture.
 """
 
 from __future__ import annotations

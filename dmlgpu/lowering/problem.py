@@ -258,7 +258,7 @@ class Result(enum.Enum):
 
     VALUE = enum.auto()
     INDEX = enum.auto()
-    """32 or 64 bits, independent of the elements' width; also for sums of short integers."""
+    """An index of 32 or 64 bits, or a sum of short integers: neither has the width of the elements."""
     WORD = enum.auto()
     """A word of the state of an exact sum, as stored: output number i has word i."""
 
@@ -472,7 +472,7 @@ def _over_windows(
 ) -> Problem:
     axes = windows.along_axes(source)
     if axes and not isinstance(accumulator, Selection):
-        # Sums of short integers are written like indices, but are no positions in the source.
+        # Sums of short integers are written like indices, but no first index of a window is added to them.
         axes = replace(axes, index_step=0)
     return Problem((Source(source),), axes or windows, accumulator, outputs)
 
@@ -587,7 +587,7 @@ def _top_k(desc: TopK1OperatorDesc) -> tuple[Problem, ...]:
     return *before, Problem((source,), domain, Selection(), tuple(written)), *after
 
 
-# Tensors of more bits should have contiguous lines: others are in many segments.
+# Tensors of more bits are copied if their lines are not contiguous, because each line then lies in many segments.
 _LARGE = 64 << 23
 
 

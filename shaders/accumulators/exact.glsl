@@ -87,8 +87,8 @@ uint special_of(Bits bits)
     return exponent_of(bits) == SPECIAL ? special : none;
 }
 
-// The digits of this mantissa, or of its square, shifted by 1 or 2 places for each of `steps`: up to RANGE, for float16
-// up to 30.
+// The digits of this mantissa, shifted to the left by `steps` places; with SQUARES of its square, by twice as many.
+// `steps` is at most RANGE, for float16 at most 30.
 uint[DIGITS] shifted_left(int number, uint steps)
 {
 #ifdef SQUARES
@@ -190,7 +190,8 @@ void add(inout Bin sum, Bin bin, uint number, uint count)
 
 bool has_missed(Bin bin) { return BITS == 32 && bin.missed != 0; }
 
-// Two's complement: bits 2 i and up of a digit, then bits of the next one.
+// The digits as a number of 32-bit words in two's complement. Word i has bits 2 i and up of digit i, then bits of the
+// next digit.
 uint[DIGITS] words_of(uint digits[DIGITS])
 {
     uint words[DIGITS];
@@ -415,7 +416,8 @@ const uint STATE_WORDS = WORDS + 1;
             (stored)[(at) + w] = (sum).words[w]; \
         (stored)[(at) + WORDS] = (sum).specials; \
     }
-// The same in a loop that moves the words, and the count: llvmpipe (Mesa 25) compiles 32 blocks for each store.
+// Stores the same, then the count, in a loop that shifts the words: llvmpipe (Mesa 25) compiles 32 basic blocks for
+// each store.
 #define STORE_PARTIAL(stored, at, sum, count) \
     { \
         Long left = sum; \

@@ -70,7 +70,7 @@ State state_of_extremes(uint address, uint begin, uint end)
         }
     }
     uint index = LAST ? begin : end - 1;
-    // A loop: llvmpipe (Mesa 25) compiles 112 blocks for each load of a vector.
+    // A loop, because llvmpipe (Mesa 25) compiles 112 basic blocks for each load of a vector.
     [[dont_unroll]] for (uint i = 0; i < GROUP; ++i) {
         uint at = begin + min(best_group + i * VECTOR_SIZE, last);
         uvec4 vector = load_vector(address + at);

@@ -29,7 +29,7 @@ layout(push_constant) uniform Push {
     uint counts_padding;  // whether the padding counts for an average
     uint counted_end[3];  // end of the positions that count: counted()
 #else
-    uint partials_base;       // offset of the partials, in words
+    uint partials_base;     // offset of the partials, in words
     uint cut;               // the dimension along which splits have split_size steps
     uint split_size;
     uint split_begin;       // the splits of this dispatch: the first, and how many

@@ -9,8 +9,8 @@
 //
 // The last item of a row ends where the row ends. It may share columns with the item before, which writes these.
 //
-// On a CPU driver the rows of few outputs that are contiguous have OUTPUT_COLUMNS columns of each output, so that items
-// fill them. Each column has its own partial result:
+// On a CPU driver, rows of few outputs have OUTPUT_COLUMNS columns of each output if they are contiguous, so that a row
+// has enough columns for items. Each column has its own partial result:
 //
 //   outputs                  0  1  2     0  1  2     0  1  2     0  1  2           4 columns of each of 3 outputs
 //   elements of outputs     [ 0  0  0     1  1  1 ]  [ 2  2  2     3  3  3 ]       2 items of 6 columns

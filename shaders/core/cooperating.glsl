@@ -1,5 +1,5 @@
-// Several invocations of a workgroup, the threads of an item, share it. Each accumulates some of its elements or
-// states; then they combine their states in shared memory. THREAD_STRIDE is the distance between two threads of an
+// Several invocations of a workgroup share an item: they are its threads. Each accumulates some of the item's elements
+// or states; then they combine their states in shared memory. THREAD_STRIDE is the distance between two threads of an
 // item. With 1, neighbouring threads read neighbouring memory; with AT_ONCE, the maximum, neighbouring items do:
 //
 //   invocations of a workgroup       0    1    2    3    4    5    6    7          with 2 threads

@@ -58,9 +58,9 @@ uint index_of_words(uint low, uint high) { return INDEX_WORDS != 2 || high == 0 
         (words)[at] = index;
 
 // The items of an invocation are next, next + ITEM_STRIDE, next + 2 * ITEM_STRIDE, ... below `end`. In each iteration
-// ITEM_STRIDE neighbouring invocations work on as many neighbouring items, from a range of their own. One core works on
-// neighbouring ranges, so the longer ones, by one iteration, are spread evenly. There are at most 2^16 ranges
-// (limits.py), so that no product exceeds 2^32:
+// ITEM_STRIDE neighbouring invocations work on as many neighbouring items, from a range of their own. Some ranges are
+// longer by one iteration: these are spread evenly, because one core works on neighbouring ranges. There are at most
+// 2^16 ranges (limits.py), so that no product exceeds 2^32:
 //
 //   10 items, ITEM_STRIDE 1, 4 ranges     [ 0 1 2 ][ 3 4 ][ 5 6 7 ][ 8 9 ]     least = 2, more = 2
 struct Items {

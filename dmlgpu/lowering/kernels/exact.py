@@ -25,7 +25,7 @@ from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 _LONGEST = 1 << 10
 # The same for bins with one more digit.
 _LONGEST_WIDE = 1 << 17
-# Maximum of columns per piece of a window, and of rows of a window that are all added anew (`subtracts`).
+# Maximum of columns per piece of a window, and of rows of a window that are all added for each output (`subtracts`).
 _PIECE, _HIGH = 32, 16
 
 
@@ -37,7 +37,7 @@ class ExactReduce(Reduce):
 
     def tiling_of(self, split: int, outputs: int) -> Tiling:
         tiling = super().tiling_of(split, outputs)
-        # Four elements choose the place of the bin.
+        # Four more elements are loaded, to choose the exponents that the bin holds.
         return replace(tiling, loads=tiling.loads + (4 + split) * (1 + len(self.axes.reduced)))
 
 
@@ -92,11 +92,11 @@ class ExactPoolDirect(PoolDirect):
     """Any layout and any window; one module writes outputs, and partials of splits of windows."""
 
     variants: ClassVar = {"pool_direct": PoolDirect.variants["pool_direct"]}
-    vectors: ClassVar = False
+    loads_vectors: ClassVar = False
 
     def tiling_of(self, size: Sequence[int], *, vectors: bool = False) -> Tiling:
         tiling, (depth, height, _) = super().tiling_of(size), map(min, size, self.most_inside)
-        # Four elements choose the place of the bin.
+        # Four more elements are loaded, to choose the exponents that the bin holds.
         again = 4 + depth * (1 + height) + tiling.elements
         return Tiling(1, tiling.elements, tiling.loads // self.per_word + again)
 
@@ -167,7 +167,7 @@ class ExactPoolSmall(PoolSmall):
 
     def loads_of(self, tile: Tile) -> int:
         depth, height, width = self.windows.fields["window_size"]
-        # Eight elements choose the place of the bins.
+        # Eight more elements are loaded, to choose the exponents that bins hold.
         rows = self.rows_of(tile) if self.subtracts else tile.height * height
         again = 9 + tile.width * (tile.height * (4 + 2 * depth) + rows * depth * (1 + width))
         loops = tile.iterations * (1 + tile.fresh * (1 + depth))

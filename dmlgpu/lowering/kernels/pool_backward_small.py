@@ -37,8 +37,8 @@ _ADDITIONS = 196
 _UNROLLED = 190
 # Maximum of windows, or sums, in the ring: 12x12. On a GPU, gfx1100, with the fewest registers, spills with more.
 _RING, _GPU_RING = 150, 20
-# Columns of maxima that are loaded at a time if a driver compiles loads slowly (`Limits.gathers`): at most the first
-# number, or more if there would be more turns than the second, which Tiling.loads does not count.
+# Columns of maxima that are loaded at a time if a driver compiles loads slowly (`Limits.gathers`): at most _COLUMNS, or
+# more if there would be more than _TURNS turns, which Tiling.loads does not count.
 _COLUMNS, _TURNS = 5, 4
 
 

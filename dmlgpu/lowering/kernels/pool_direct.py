@@ -63,7 +63,7 @@ class PoolDirect(PlanesKernel):
         return tuple([window.inside for window in self.windows.along])
 
     @property
-    def vectors(self) -> bool:
+    def loads_vectors(self) -> bool:
         """Whether rows of a window are long enough to be loaded in vectors."""
         width = self.windows.along[2]
         return self.windows.stride[2] == width.dilation == 1 and width.window_size >= 2 * self.vector_size
@@ -82,7 +82,7 @@ class PoolDirect(PlanesKernel):
 
     @cached_property
     def without_partials(self) -> Tiling:
-        return self.tiling_of(self.windows.fields["window_size"], vectors=self.vectors)
+        return self.tiling_of(self.windows.fields["window_size"], vectors=self.loads_vectors)
 
     @cached_property
     def with_partials(self) -> Tiling:
@@ -189,9 +189,9 @@ class PoolDirect(PlanesKernel):
         if part.writes_outputs:
             # If padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
             width = self.windows.along[2]
-            aligned = self.vectors and self.is_aligned(width.stride, width.start_padding, *self.row_steps)
+            aligned = self.loads_vectors and self.is_aligned(width.stride, width.start_padding, *self.row_steps)
             outputs = self.problem.outputs
-            constants = constants_of(self.problem, self.limits, outputs, aligned=aligned, vectors=self.vectors)
+            constants = constants_of(self.problem, self.limits, outputs, aligned=aligned, vectors=self.loads_vectors)
             shader, tiling = self.shader_of("pool_direct", constants), self.without_partials
             push |= self.windows.counted
         else:

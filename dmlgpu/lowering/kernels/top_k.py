@@ -77,13 +77,13 @@ class _Pass(NamedTuple):
     """Groups of an item, or elements of chosen groups."""
     chosen: int = 0
     """Entries of the lists of the pass before, if their groups are chosen."""
-    then: int = 0
-    """Elements of a group, if the entries of a line's only list then choose groups, whose elements are sorted."""
+    next_group: int = 0
+    """Elements of a group, if the entries of a line's only list then choose groups to be sorted; otherwise 0."""
 
     @property
     def loads(self) -> int:
         """Loads of an item of top_k_sort.comp."""
-        return self.item * (2 if self.chosen else self.group) + 2 * self.lists.size * self.then
+        return self.item * (2 if self.chosen else self.group) + 2 * self.lists.size * self.next_group
 
 
 class _Chunk(NamedTuple):
@@ -179,7 +179,7 @@ class TopK(Kernel):
         ratio = _DROPPED if k <= self._list else 1
         group = max(_ROW, power_of_2(min(math.isqrt(ratio * elements // k), most)))
         *before, last = self._sorted(elements, group)
-        both = last._replace(then=group)
+        both = last._replace(next_group=group)
         if last.group and both.loads < self.limits.invocation_loads:
             return [*before, both]
         return [*before, last, *self._sorted(k * group, group, chosen=k)]
@@ -221,8 +221,8 @@ class TopK(Kernel):
         ):
             if segment is not None and at_once:
                 for first in range(run.start, run.stop, at_once):
-                    some = range(first, min(first + at_once, run.stop))
-                    yield from self._line_dispatches(some, [_Chunk(0, element.size, segment)])
+                    lines_at_once = range(first, min(first + at_once, run.stop))
+                    yield from self._line_dispatches(lines_at_once, [_Chunk(0, element.size, segment)])
             else:
                 for line in run:
                     yield from self._line_dispatches(range(line, line + 1), self._chunks(line))
@@ -248,7 +248,7 @@ class TopK(Kernel):
         kept, half = 0, 0
         for chunk in chunks:
             passes, lists = self._passes(chunk.end - chunk.begin), _Lists(1, 0)
-            grouped = any(one_pass.chosen or one_pass.then for one_pass in passes)
+            grouped = any(one_pass.chosen or one_pass.next_group for one_pass in passes)
             for later, one_pass in zip(reversed(range(len(passes))), passes, strict=True):
                 # The last pass writes after the result so far.
                 read, written = (1 - half, half) if later % 2 == 0 else (half, 1 - half)
@@ -286,8 +286,8 @@ class TopK(Kernel):
             "chosen_count": one.chosen,
             "chosen_size": self._list if one.chosen and one.group == 1 else _ROW,
             "chosen_base": wrapped((read[0] - written[0]) * self._entries * self.entry_words),
-            "step_count": 2 if one.then else 1,
-            "next_shift": max(0, one.then.bit_length() - 1),
+            "step_count": 2 if one.next_group else 1,
+            "next_shift": max(0, one.next_group.bit_length() - 1),
             "outer_stride": wrapped(domain.outer.stride),
             "inner_stride": domain.inner.stride,
             "inner_size": domain.inner.size,
