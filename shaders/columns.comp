@@ -1,11 +1,12 @@
 #version 430
 // Reductions of columns, for CPU drivers: one invocation per item (core/columns.glsl). An item may be two to four
-// vectors wide, at most 16 columns: neighbouring invocations read neighbouring cache lines of 64 bytes, if elements
-// have 32 bits, and wait for their loads together.
+// vectors wide, with at most 16 columns. With elements of 32 bits these are a cache line of 64 bytes, so neighbouring
+// invocations read neighbouring lines, and wait for their loads together.
 
 #include "core/columns.glsl"
 
-layout(constant_id = 14) const bool FEW_ELEMENTS = false;  // per output, so that stores take a large part of the time
+// Whether outputs have so few elements that stores take a large part of the time.
+layout(constant_id = 14) const bool FEW_ELEMENTS = false;
 
 // Accumulates the elements of an item. accumulate_rows() of columns_cooperating.comp for one row would do the same, but
 // SwiftShader keeps its loop of one iteration as a loop, and the vectors in memory.
@@ -13,7 +14,7 @@ void accumulate_columns(Item item)
 {
     uint count = item.end - item.begin, at = item.address;
     for (uint offset = 0; offset < count; offset += OUTPUT_COLUMNS, at += OUTPUT_COLUMNS * step_size) {
-        // The last row may begin with elements of the row before: `again` of every output, in `skipped` columns.
+        // The last row may begin with columns that the row before has: `again` of each output, `skipped` in all.
         uint again = OUTPUT_COLUMNS == 1 ? 0 : max(offset + OUTPUT_COLUMNS, count) - count, skipped = again * step_size;
         uvec4 vectors[ITEM_VECTORS];
         [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
@@ -32,9 +33,8 @@ void write_columns(Item item)
                 write_column(item, k, columns[k]);
         return;
     }
-    // A loop from the last column down to `overlap`: drivers unroll loops with constant bounds, and take up to seconds
-    // to compile so many stores. It shifts a copy, because shifting `columns` slows accumulate_columns() on llvmpipe
-    // (Mesa 22.3).
+    // This loop ends at `overlap`, which is no constant, so drivers do not unroll it: compiling so many stores may take
+    // seconds. It shifts a copy, because shifting `columns` slows accumulate_columns() on llvmpipe (Mesa 22.3).
     Column results[COLUMNS];
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
         results[k] = columns[k];

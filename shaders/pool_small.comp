@@ -4,8 +4,8 @@
 // One invocation computes a tile of outputs, row by row: TILE_WIDTH neighbours in each row. Their windows cover a span
 // of each input row. The invocation loads the span's vectors once, for all windows.
 //
-// If windows share input rows with the windows above them, the invocation keeps a state for each window and input row:
-// that of the window's elements in the row. These states form a ring of RING_ROWS rows:
+// If windows share input rows with the windows above them, the invocation keeps, for each window and input row, the
+// state of the window's elements in that row. These states form a ring of RING_ROWS rows:
 //
 //   input rows                                the ring, for TILE_WIDTH = 4
 //   y      [======= span =======]   ------->  [ window 0 | window 1 | window 2 | window 3 ]   row 0
@@ -30,8 +30,8 @@ layout(set = 0, binding = 2) writeonly buffer IndexVectors { uvec4 index_vectors
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 layout(set = 0, binding = 3) writeonly buffer ValueVectors { uvec4 value_vectors[]; };
 
-// Whether a state of the ring combines the elements of one input row, at most 8, which accumulate_window() adds as one
-// operand.
+// Whether a state of the ring has the elements of one input row alone, and at most 8. accumulate_window() of sums then
+// adds them as one operand, and combine_one() combines the states.
 const bool SINGLE = WINDOW_DEPTH * HELD_ROWS == 1 && WINDOW_WIDTH <= 8;
 #ifndef HAS_PAIRWISE_ADD
 #define combine_one combine
@@ -164,7 +164,7 @@ void combine_columns()
 }
 
 // Writes the values of a tile's row of outputs. The first is output `number`, in column `column`; from there on its row
-// has `left_in_row` outputs. `rows` rows of each window count for an average.
+// has `left_in_row` outputs more. An average counts `rows` rows of each window.
 void store_values(uint number, uint column, uint left_in_row, uint rows)
 {
     uint words[4];
@@ -182,7 +182,7 @@ void store_indices(uint number, uint left_in_row)
     uint words[4];
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         uint at = number + k + indices_base, i = k * INDEX_WORDS % 4;
-        words[i | 1u] = 0;  // the high word of an index of 64 bits; the next index of 32 bits replaces it
+        words[i | 1u] = 0;  // the high word of a 64-bit index; after a 32-bit one, the next index overwrites it
         words[i] = index_of(states[k]);
         if (k < left_in_row) {
             if (!WHOLE_VECTORS)

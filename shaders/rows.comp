@@ -24,8 +24,8 @@ void accumulate_aligned_vectors(inout State state, Row row)
     accumulate_vector(state, load_vector(begin + row.last), 0, row.first + row.last);
 }
 
-// Accumulates a row in vectors. The last vector may overlap the vector before: with REPEATABLE (accumulator.glsl) their
-// common elements are accumulated twice, otherwise the last vector is loaded after the loop, and they are skipped.
+// Accumulates a row in vectors. The last vector may overlap the vector before. With REPEATABLE (accumulator.glsl) their
+// common elements are accumulated twice. Otherwise the last vector is loaded after the loop, without these elements.
 // A loop over several loads, as in rows_cooperating.comp, would take a quarter more time on SwiftShader, which does not
 // unroll it.
 void accumulate_vectors(inout State state, Row row)

@@ -32,8 +32,8 @@ layout(push_constant) uniform Push {
 #include "core/scattered.glsl"
 
 layout(constant_id = 11) const uint WRITE = 0;  // which elements are written: Write of kernels/scatter.py
-// A later element than the marked one replaces the mark, and sets this bit in it: the highest bit, or 0 if element
-// numbers need that one. With 0, AGAIN writes every marked element once more.
+// The bit that is set in a mark if a later element replaced the marked one: the highest bit, or 0 if element numbers
+// need all bits. If it is 0, AGAIN writes every marked element once more.
 layout(constant_id = 12) const uint LATE = 0;
 layout(constant_id = 13) const bool CHECKED = false;  // do nothing unless the word `again` (scattered.glsl) is set
 
@@ -108,7 +108,7 @@ void main()
         uvec4 index = indices_of(number), elements;
         if (PACKED && BITS == 32)
             elements = source_vectors[(number + source_base) / 4];
-        // No `continue`: with one spirv-opt does not unroll, and SwiftShader never does.
+        // No `continue`, because spirv-opt unrolls no loop that has one, and SwiftShader unrolls none.
         [[unroll]] for (uint k = 0; k < 4; ++k) {
             if (number + k < end && index[k] - first_output < output_count)
                 any_again = write_marked(number + k, index[k], elements[k]) || any_again;

@@ -1,6 +1,6 @@
 #version 430
 // TOP_K, the first step: sorted lists of elements. An item sorts the first elements of groups, eight at a time, and
-// keeps the first LIST of them all, or all if it has LIST elements. Each of eight neighbouring groups has every eighth element, so that rows of eight
+// keeps the first LIST of them all. Each of eight neighbouring groups has every eighth element, so that rows of eight
 // elements are loaded:
 //
 //   line    [ row ][ row ][ row ][ row ] ... [ row ] ...     with 2 rows a group

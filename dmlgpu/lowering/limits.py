@@ -13,7 +13,8 @@ from dmlgpu.lowering.geometry import power_of_2
 IN_FLIGHT = 4
 # Segments begin with a vector of 16 bytes (kernel.glsl), and with an item of four elements (scattered.glsl).
 _SEGMENT_ALIGNMENT = 32
-# Long plans on a CPU (`Limits.of_plan`).
+# Long plans on a CPU (`Limits.of_plan`): from _WIDER_FROM dispatches on, they have _WIDER times the workgroups, and
+# dispatches up to _LONGER times as long, so that there are some `dispatch_count` / _LONGER_FROM.
 _WIDER_FROM, _LONGER_FROM = 16, 8
 _WIDER, _LONGER = 8, 64
 # Workgroups of a dispatch that every device allows.
@@ -48,7 +49,7 @@ class Limits:
     """Maximum of dispatches per plan: planning takes about 50 us for each."""
     simd_width: int = 8
     """Number of consecutive invocations that work on neighbouring items (kernel.glsl). On a CPU driver they are those
-    of a SIMD vector, so that a core continues to read where it stopped; on a GPU they are all."""
+    of a SIMD vector, so that a core continues to read where it stopped; on a GPU all invocations."""
     least_loads: int = 1024
     """Minimum of loads per invocation if several share an output and write partials for a second pass."""
     cooperating: bool = False

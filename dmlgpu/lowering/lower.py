@@ -55,7 +55,7 @@ def lower(
     Args:
         desc: the operator.
         limits: the device's limits.
-        kernel: the kernel of the first pass, by name; None: the first of the list that fits.
+        kernel: name of the kernel that reads the input; None: the first one of KERNELS that fits.
         flags: the execution flags.
         memory: bytes of a full segment of each input and output; empty: each has newly allocated memory.
 
@@ -121,7 +121,7 @@ _EXACT: dict[type, tuple[type[Kernel], ...]] = {
     Prefixes: (Scan,),
 }
 
-# Descriptions of variants.
+# What each variant of a kernel does: a variant is a shader that the kernel may choose.
 DESCRIPTIONS: dict[str, str] = COMBINE | {
     name: text
     for kernels in (*_EXACT.values(), *KERNELS.values())

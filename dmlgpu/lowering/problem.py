@@ -98,6 +98,7 @@ class _OverWindows:
     """Windows along depth, height and width; a 4-D tensor has depth 1."""
 
     along: tuple[Window, ...]
+    """The windows along each of these dimensions."""
     stride: tuple[int, ...]
     """Strides of the source along these dimensions."""
     include_padding: bool
@@ -295,7 +296,7 @@ class Problem:
             raise NotImplementedError("kernels over axes and windows write the value, then the index, or words")
 
     def in_memory(self, segment_size: Callable[[Source | OutputTensor], int]) -> Problem:
-        """The problem with the segment sizes of its tensors, by a function."""
+        """The problem, whose tensors have the segment sizes that `segment_size` returns."""
         sources = tuple(replace(source, segment_size=segment_size(source)) for source in self.sources)
         outputs = tuple(replace(output, segment_size=segment_size(output)) for output in self.outputs)
         return replace(self, sources=sources, outputs=outputs)
@@ -349,7 +350,7 @@ def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, .
 
 
 def planes_of(source: TensorDesc) -> Dim:
-    """The (batch, channel) planes with one stride: all planes, or those of a batch entry."""
+    """The planes: those of all batches if one stride leads from plane to plane, otherwise those of one batch."""
     batches, channels = map(Dim, source.sizes[:2], source.element_strides[:2])
     planes = merged((batches, channels))
     if len(planes) > 1:
@@ -404,8 +405,9 @@ def _arg(desc: ArgOperatorDesc) -> tuple[Problem, ...]:
     return _over_axes(desc, selection, Result.INDEX)
 
 
-# If the last axes have larger strides than the first ones, they are reduced first, so that each segment is read once.
-# The first of equal elements still wins. The temporary has at most a sixteenth of the elements.
+# If the last axes have larger strides than the first ones, the last ones are reduced first, so that each segment is
+# read once. The first of equal elements still wins. The temporary between the reductions has at most 1 / _FEWEST_STEPS
+# of the elements.
 _FEWEST_STEPS = 16
 
 
@@ -587,7 +589,7 @@ def _top_k(desc: TopK1OperatorDesc) -> tuple[Problem, ...]:
     return *before, Problem((source,), domain, Selection(), tuple(written)), *after
 
 
-# Tensors of more bits are copied if their lines are not contiguous, because each line then lies in many segments.
+# Tensors with more bits are copied if their lines are not contiguous: each line then lies in many segments.
 _LARGE = 64 << 23
 
 

@@ -6,11 +6,11 @@ arithmetic that Vulkan 1.1 allows: drivers may round in any direction, and flush
 Devices compute all floats in float32. U is the maximum relative error of an addition or multiplication in float32, in
 any rounding direction. The bounds follow from the shaders, line by line:
 
-- Some terms are added without compensation: sum.glsl adds those of a vector pairwise (each 32-bit term is in 2
-  additions, each 16-bit term in 3), columns_cooperating.comp those of 4 rows (each in 3), and pool_small.comp those of
-  a window's row (each in at most 3). Their error is at most 3 U times the sum of the terms' absolute values.
-- The results are added with compensation, so the error does not grow with the number of terms: if an invocation adds
-  at most 2^20 vectors, as in all plans, the compensation adds U times the same sum. A power adds U per multiplication.
+- Some terms are first added without compensation, in at most 3 additions each: sum.glsl adds the terms of a vector
+  pairwise, columns_cooperating.comp adds those of 4 rows, and pool_small.comp those of a window's row. The error is at
+  most 3 U times the sum of the terms' absolute values.
+- These sums are added with compensation, so the error does not grow with their number: if an invocation adds at most
+  2^20 of them, as in all plans, it grows by U times the same sum of absolute values. A power adds U per multiplication.
 - Quotients and roots of functions.glsl are right to the last bit but one. Exponentials, their sum under a logarithm,
   and logarithms have a relative error of 2^-22.
 - cumulative.glsl adds at most 2^20 terms, one after the other, with compensation. If a sum might overflow, the sum and

@@ -168,7 +168,7 @@ def _lp_pooling_bounds(desc: LpPooling1OperatorDesc) -> Bounds:
 
 
 def average_pooling_grad(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> tuple[Array, ...]:
-    """For each element the sum of its shares, computed in float64."""
+    """For each element the sum of its shares (`shares`), computed in float64."""
     with np.errstate(all="ignore"):
         values = sums_over_windows(forward_of(desc), shares(desc, gradient)).astype(gradient.dtype)
     return (values,)

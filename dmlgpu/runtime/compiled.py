@@ -29,8 +29,8 @@ from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_bytes, staged_copy
 
 # Maximum number of cached tuples of steps of an operator. Calls share a tuple if their tensors and workspace are in the
-# same memory. Those of a batch are not, and a repeated batch should not be recorded again: hence as many tuples as a
-# batch may have steps.
+# same memory. The calls of a batch use different memory, and a repeated batch should not be recorded again, so there
+# are as many tuples as a batch may have steps.
 _CACHED_STEPS = RECORDED_STEPS
 # Maximum number of cached plans of an operator for views, whose segments may be larger than those of new tensors.
 _CACHED_PLANS = 16
@@ -62,7 +62,7 @@ class CompiledOperator:
         self._engine = device._engine
         self._input_fields, self._outputs = desc.input_fields, desc.outputs  # looked up once, not in every call
         self._tensor_bytes = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *self._outputs))
-        # Before planning, which lists all segments: a tensor that is far too large has too many.
+        # Checked before planning, which lists all segments, and a far too large tensor has too many.
         self._engine.kompute.check_fits(self._tensor_bytes)
         self._kernel = kernel
         self._can_shorten_dispatches = device.limits.cooperating

@@ -140,8 +140,8 @@ class Engine:
             steps: the steps of a call.
             held: all segments that they read or write.
             uploads: segments whose views the host wrote to; the steps only read these segments.
-            written: segments that the steps only write. If there are uploads, the host will read `written`, because a
-                call with an array returns arrays.
+            written: segments that the steps only write. If there are uploads, they are downloaded, too: a call with an
+                array returns arrays, which the host will read.
         """
         first = () if self.batches else self._copied_with(steps, uploads)
         for segments in uploads:
@@ -215,7 +215,7 @@ class Engine:
         self._add_memory(profile)
 
     def complete_profile(self, profile: Profile) -> None:
-        """Runs pending steps, which are part of the profile; nothing if the profile is not active."""
+        """Runs pending steps, which are part of the profile, if the profile is active."""
         if self.kompute.profile is profile and self.kompute.is_open:
             self.submit_pending()
             self._add_memory(profile)

@@ -114,7 +114,7 @@ class Kompute:
         self._check_identity()
         if info.driver.startswith("NVIDIA"):
             keep_loaded()
-        # All pipelines of live steps, with their measured speed; the cache keeps those that have an algorithm.
+        # The pipelines of all steps that exist, with their measured speed. _kept_pipelines are those with an algorithm.
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
         self._recordings: OrderedDict[_Work, list[_Recording]] = OrderedDict()

@@ -1,4 +1,4 @@
-"""An allocator of slices of buffers, which may be objects of any class."""
+"""An allocator of slices of buffers; the handle of a buffer may be any object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Buffer(Generic[Handle]):
     free: list[tuple[int, int]]
     """(offset, size) of every free range, sorted by offset; adjacent ranges are merged."""
     last_used: int = 0
-    """Number of the last slice that was allocated from this buffer, counted over all buffers."""
+    """Number of slices that were allocated, from all buffers, when this buffer was last used."""
 
     @property
     def is_empty(self) -> bool:
@@ -119,8 +119,8 @@ class Allocator(Generic[Handle]):
         part = Slice(buffer, offset, size)
         buffer.last_used = self._allocated
         remainder = [(offset + used, room - used)] if room > used else []
-        # The last two statements, with nothing between that Ctrl-C could interrupt: no exception loses the range. The
-        # callback is implemented in C, because Ctrl-C could end a Python function before its first statement.
+        # These two statements are the last, and Ctrl-C can interrupt nothing between them, so no exception loses the
+        # range. The callback is implemented in C: Ctrl-C could end a Python function before its first statement.
         self._ranges[weakref.ref(part, self._released.append)] = buffer, offset, used
         buffer.free[i : i + 1] = remainder
         return part

@@ -136,7 +136,7 @@ def answer(task: str, *arguments: str) -> None:
 
 
 def _check(index: str) -> tuple[int, str]:
-    """Number of cases that a device computed exactly before the first error, and that error; empty: there is none."""
+    """Number of cases that a device computed exactly before the first error, and that error, or an empty string."""
     cases = _cases()
     with Device(int(index)) as device:
         for exact, case in enumerate(cases):
@@ -221,7 +221,7 @@ def _settings() -> Iterator[Finding]:
             if read(name):
                 yield Finding(name, ODD, slow, "unset it")
         except SettingError as error:
-            yield Finding(name, BROKEN, str(error), "unset it, or set it to one of these")
+            yield Finding(name, BROKEN, str(error), "unset it, or set it to one of the allowed values")
 
 
 # Loader, drivers and devices
@@ -239,7 +239,7 @@ def _loader() -> Iterator[Finding]:
     for kind, text in messages:
         layer = re.match('Insert instance layer "(.*?)"', text)
         if layer and layer[1] not in _CHEAP_LAYERS:
-            cost = f"{text}: layers cost time, validation layers much"
+            cost = f"{text}: layers cost time, and validation layers a lot of it"
             fix = f"set VK_LOADER_LAYERS_DISABLE={layer[1]}, or unset the variable that enables it"
             yield Finding(f"layer {layer[1]}", ODD, cost, fix)
         elif "wrong ELF class" in text:  # machines that run 32-bit programs also have 32-bit drivers

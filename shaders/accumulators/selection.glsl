@@ -72,7 +72,7 @@ State empty_from(uint index)
     return State(Bits(0), MINIMUM ? greatest : least, index);
 }
 
-// Its index wins no tie: with LAST it is the first of all, otherwise it comes after all.
+// Its index wins no tie: with LAST it is 0, the first index, otherwise it comes after every index.
 State identity() { return empty_from(LAST ? 0 : NONE); }
 
 State state_of(Operand operand, uint index) { return State(operand.key, operand.bits, index); }
@@ -104,7 +104,7 @@ State appended(State a, State b)
     return a;
 }
 
-// Integers are recomputed from keys, so that registers hold no bits.
+// Integers are recomputed from keys, so that State.bits needs no registers.
 Bits value_of(State state, uint count)
 {
     Bits bits = state.bits, integer = integer_key(state.key);

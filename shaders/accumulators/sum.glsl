@@ -62,7 +62,7 @@ State state_of(Operand operand, uint index)
     return State(Pair(uintBitsToFloat(bits == SIGN_BIT ? zero : bits), 0.0), operand.specials);
 }
 State combine(State a, State b) { return State(added(a.sum, b.sum), joined(a.specials, b.specials)); }
-// As combine(), where b is a state_of().
+// combine(a, b) for a `b` that state_of() returned: its low part is 0.
 State combine_one(State a, State b) { return State(added(a.sum, b.sum.high), joined(a.specials, b.specials)); }
 
 Bits value_of(State state, uint count)

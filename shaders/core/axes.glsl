@@ -3,7 +3,8 @@
 #include "core/kernel.glsl"
 #include "accumulator.glsl"
 
-layout(constant_id = 10) const bool FLAT = false;  // one stride leads from output to output (columns.comp: row to row)
+// Whether one stride leads from each output to the next; in kernels of columns, from each row of outputs to the next.
+layout(constant_id = 10) const bool FLAT = false;
 
 // `target` receives partials, or indices, or the values of accumulators without indices. With HAS_INDEX, `values`
 // receives values. If only one tensor is written, it has both bindings.
@@ -29,7 +30,7 @@ layout(push_constant) uniform Push {
     uint source_first;      // the bound segment of the input: its first element, and the size of a full segment
     uint source_count;
     uint source_base;       // address + source_base is the offset in the buffer, in elements
-    uint target_base;       // an output's offset is its number + this; TO_PARTIALS: that of the partials, in words
+    uint target_base;       // an output's number + target_base is its offset; with TO_PARTIALS: in words
 #ifdef HAS_INDEX
     uint values_base;       // the same for values
 #endif
